@@ -295,7 +295,7 @@ async def test_falls_back_where_a_v1_node_speaks_first() -> None:
         writer.close()
 
     server = await asyncio.start_server(speaks_first, "127.0.0.1", 0)
-    with pytest.raises(packetlane.ClosedUnanswered, match="the peer answered"):
+    with pytest.raises(packetlane.ClosedUnanswered, match="the peer answered in v1"):
         await packetlane.connect("127.0.0.1", port_of(server), "regtest", v2_only=True)
     assert connections == 1
     reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")

@@ -298,7 +298,7 @@ fn a_node_that_answers_in_v1() {
     assert!(finished.stdout.contains(transport), "{finished:#?}");
     assert_error(
         &connect(" --v2-only", [speaks_first]),
-        "the peer answered by v1: it speaks v1 only",
+        "the peer answered in v1: it speaks v1 only",
     );
 }
 

@@ -1,8 +1,8 @@
 //! The two ciphers of one direction: FSChaCha20 for the lengths and FSChaCha20Poly1305 for the
 //! packets (BIP324, "Overall packet encryption and decryption").
 //!
-//! Both replace their keys every 224 packets and wipe the old ones, so a captured node cannot
-//! decrypt what it received earlier.
+//! Both replace their keys every 224 packets and wipe the old ones, so a compromised node cannot
+//! decrypt traffic from before its last rekey.
 
 use super::error::{Exhausted, OpenError, SealError};
 use super::fs_chacha20::FsChaCha20;
@@ -26,8 +26,8 @@ use zeroize::ZeroizeOnDrop;
 /// One direction of a session, one packet at a time, for callers that frame packets themselves.
 /// [`Outbound`](super::Outbound) and [`Inbound`](super::Inbound) are built on it.
 ///
-/// Calls must follow the order of the packets: [`Cipher::seal`] on one side;
-/// [`Cipher::decrypt_length`] and then [`Cipher::open`] for each packet on the other side.
+/// Calls must follow packet order: [`Cipher::seal`] on the sending side;
+/// [`Cipher::decrypt_length`], then [`Cipher::open`], for each packet on the receiving side.
 ///
 /// ```
 /// use packetlane::bip324::{Cipher, PacketKind, Session};
@@ -51,8 +51,8 @@ use zeroize::ZeroizeOnDrop;
 pub struct Cipher {
     /// Boxed, because moving a secret leaves a copy at its old address, which nothing wipes.
     state: Box<State>,
-    /// Where a batch holds the packets' key. It is not part of `state`, whose first line it would
-    /// not fit into.
+    /// The packet key's index in a batch. Outside `state`, whose first cache line has no room for
+    /// it.
     batch_key: BatchKey,
     /// Number of lengths encrypted with the current key. Stored outside the box, so that the
     /// address of the next mask is known before `state` is in the cache.
@@ -60,13 +60,14 @@ pub struct Cipher {
 }
 
 /// Both ciphers of a direction in one allocation. With thousands of sessions, cache misses
-/// dominate: a packet needs the first cache line of this, and the line of its mask.
+/// dominate: a packet touches the first cache line of this struct and the line with its length
+/// mask.
 #[repr(C, align(64))]
 struct State {
     packet: FsChaCha20Poly1305,
     length: FsChaCha20,
-    /// Fills the last cache line. Padding would hold whatever was on the stack where the state
-    /// is created, such as part of an earlier packet's key.
+    /// Fills the last cache line. Padding would keep stack contents from where the state was
+    /// created, such as part of an earlier packet's key.
     rest: [u8; REST],
 }
 
@@ -80,17 +81,18 @@ impl Drop for State {
 }
 
 impl Cipher {
-    /// The most bytes of precomputed keystream that one direction of a session holds; see
+    /// Maximum precomputed keystream that one direction of a session holds, in bytes; see
     /// [`Cipher::set_precomputed_keystream`].
     pub const MAX_PRECOMPUTED_KEYSTREAM: usize = MAX_PRECOMPUTED_KEYSTREAM;
 
-    /// The ciphers of one direction, from its two keys in [`SessionKeys`](super::SessionKeys).
+    /// Creates the ciphers of one direction from its two keys in
+    /// [`SessionKeys`](super::SessionKeys).
     #[must_use]
     pub fn new(engine: Engine, length_key: &Key, packet_key: &Key) -> Self {
         Self::at_epoch(engine, length_key, packet_key, 0)
     }
 
-    /// The ciphers of both directions for `role`: outbound, inbound.
+    /// Creates the ciphers of both directions for `role`: outbound, then inbound.
     pub(super) fn pair(engine: Engine, keys: &SessionKeys, role: Role) -> [Self; 2] {
         let initiator = Self::new(engine, &keys.initiator_length, &keys.initiator_packet);
         let responder = Self::new(engine, &keys.responder_length, &keys.responder_packet);
@@ -100,7 +102,7 @@ impl Cipher {
         }
     }
 
-    /// Like [`Cipher::new`], but starts with epoch `epoch`, as if `epoch` rekeys had been done.
+    /// Like [`Cipher::new`], but starts at epoch `epoch`, as if `epoch` rekeys had happened.
     pub(super) fn at_epoch(engine: Engine, length_key: &Key, packet_key: &Key, epoch: u64) -> Self {
         let cpu = engine.cpu();
         let mut state = Box::new(State {
@@ -108,7 +110,7 @@ impl Cipher {
             length: FsChaCha20::new(epoch),
             rest: [0; REST],
         });
-        // Keys are set in place, because a move leaves a copy behind.
+        // Keys are set in place, because a move would leave a copy.
         state.packet.set_key(packet_key);
         state.length.set_key(cpu, length_key);
         Self {
@@ -118,12 +120,11 @@ impl Cipher {
         }
     }
 
-    /// Turns the precomputed keystream on or off; it is on by default. It is used where packets
-    /// come a few at a time, and makes each several times as fast. It holds up to
-    /// [`Cipher::MAX_PRECOMPUTED_KEYSTREAM`] bytes, which are as
-    /// secret as the key, because they decrypt the next packets. Turning it off wipes them and
-    /// gives their memory back: a program may do that to sessions that have been idle for long,
-    /// and turn it on again. While it is off, all packets of batches wait for the engine.
+    /// Turns the precomputed keystream on or off; it is on by default. It makes packets that arrive
+    /// a few at a time several times as fast. It holds up to [`Cipher::MAX_PRECOMPUTED_KEYSTREAM`]
+    /// bytes, which are as secret as the key, because they decrypt the next packets. Turning it off
+    /// wipes and frees them; a program may do so for sessions that have long been idle, and turn it
+    /// on again. While it is off, all packets in batches wait for the engine.
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.state.packet.enable_precomputed_keystream(on);
     }
@@ -135,8 +136,8 @@ impl Cipher {
         self.state.length.prefetch(self.lengths);
     }
 
-    /// Encrypts the length of the next packet's contents, in bytes. The result has
-    /// [`LENGTH_LEN`] bytes, and is little-endian on the wire.
+    /// Encrypts the length of the next packet's contents, in bytes. The result occupies
+    /// [`LENGTH_LEN`] bytes on the wire, little-endian.
     #[inline]
     pub(super) fn encrypt_length(&mut self, length: usize) -> Result<u32, SealError> {
         let number = u32::try_from(length).unwrap_or(u32::MAX);
@@ -148,9 +149,9 @@ impl Cipher {
         Ok(length.crypt(packet.cpu(), &mut self.lengths, number)?)
     }
 
-    /// Decrypts the length before the next packet: the length of its contents, in bytes. The
-    /// whole packet has [`Session::OVERHEAD`](super::Session::OVERHEAD) bytes more. The length is not
-    /// authenticated until the packet is opened.
+    /// Decrypts the length field before the next packet. Returns the length of the packet's
+    /// contents, in bytes; the whole packet is [`Session::OVERHEAD`](super::Session::OVERHEAD)
+    /// bytes longer. The length is not authenticated until the packet is opened.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl Cipher {
         Ok(self.next_length(length)?)
     }
 
-    /// As [`Cipher::decrypt_length`], whose error takes more registers.
+    /// Like [`Cipher::decrypt_length`], with a smaller error type that needs fewer registers.
     #[inline]
     pub(super) fn next_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, Exhausted> {
         let State {
@@ -172,7 +173,7 @@ impl Cipher {
         Ok(masks.crypt(packet.cpu(), &mut self.lengths, length)? as usize)
     }
 
-    /// Adds a job for the next packet of this direction. Its length starts at `start` in the
+    /// Adds a job for the next packet of this direction. Its length field starts at `start` in the
     /// batch's arena, and its text follows.
     #[inline(always)]
     pub(super) fn add_job<Direction>(
@@ -186,17 +187,17 @@ impl Cipher {
         packet.add_job(batch_key, batch, start + LENGTH_LEN, text_len)
     }
 
-    /// Whether one more packet can be protected; see [`Self::check_left`].
+    /// Checks that one more packet can be protected; see [`Self::check_left`].
     #[inline]
     pub(super) fn check_next(&self) -> Result<(), Exhausted> {
         self.state.packet.next().map(|_| ())
     }
 
-    /// Whether `count` more packets can be protected.
+    /// Checks that `count` more packets can be protected.
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] if not.
+    /// [`Exhausted`] if fewer are left.
     pub(super) fn check_left(&self, count: usize) -> Result<(), Exhausted> {
         if count == 0 {
             return Ok(());
@@ -209,8 +210,8 @@ impl Cipher {
         }
     }
 
-    /// When the next `count` packets run, if `batch` is about to get them and their contents have
-    /// `contents_len` bytes in all.
+    /// Decides when the next `count` packets run, if they are about to be added to `batch`.
+    /// `contents_len` is the total length of their contents, in bytes.
     #[inline(always)]
     pub(super) fn plan<Direction>(
         &self,
@@ -222,9 +223,9 @@ impl Cipher {
         self.state.packet.plan(batch, count, text_len)
     }
 
-    /// The next `count` packets, or as many as there are before a rekey, for `batch`: their lengths are not
-    /// encrypted or decrypted yet, and precomputed keystream that is left is wiped. They count from now on;
-    /// [`Self::end_interval`] must follow.
+    /// Begins an interval: the next `count` packets for `batch`, or those left before the rekey if
+    /// fewer. Counts them, and wipes any remaining precomputed keystream. Lengths are not encrypted
+    /// or decrypted yet. The caller must call [`Self::end_interval`] afterwards.
     #[inline]
     pub(super) fn begin_interval<Direction>(
         &mut self,
@@ -243,20 +244,21 @@ impl Cipher {
         })
     }
 
-    /// Ends an interval. It did not need the last `lengths` of its lengths and `packets` of its packets.
-    /// Rekeys if it had the last packet of a key.
+    /// Ends an interval of which the last `lengths` lengths and the last `packets` packets were not
+    /// used. Rekeys if the interval used the last packet of a key.
     #[inline]
     pub(super) fn end_interval(&mut self, lengths: usize, packets: usize) {
         self.lengths -= index(lengths);
         self.state.packet.end_interval(&mut self.batch_key, packets);
     }
 
-    /// What this direction runs on.
+    /// Returns the backend of this direction.
     pub(super) fn backend(&self) -> Backend {
         self.state.packet.cpu().backend
     }
 
-    /// As [`Self::add_job`], for contents that are there already: `kernel` seals or opens them here and now.
+    /// Like [`Self::add_job`], for contents that are already in place: `kernel` seals or opens them
+    /// now.
     #[inline(always)]
     pub(super) fn run_job<Direction>(
         &mut self,
@@ -270,13 +272,14 @@ impl Cipher {
         packet.run_job(kernel, batch_key, batch, start + LENGTH_LEN, text_len)
     }
 
-    /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has
-    /// sent for its first packet, and empty for all others.
+    /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side sent, for
+    /// its first packet; empty for all others.
     ///
     /// # Errors
     ///
-    /// [`SealError::TooLong`] if the contents are longer than [`Session::MAX_CONTENTS_LEN`](super::Session::MAX_CONTENTS_LEN) bytes,
-    /// [`SealError::Exhausted`] after 224 * 2^64 packets. `out` is unchanged then.
+    /// [`SealError::TooLong`] if the contents exceed
+    /// [`Session::MAX_CONTENTS_LEN`](super::Session::MAX_CONTENTS_LEN) bytes,
+    /// [`SealError::Exhausted`] after 224 * 2^64 packets. `out` is then unchanged.
     pub fn seal(
         &mut self,
         kind: PacketKind,
@@ -292,7 +295,7 @@ impl Cipher {
         out.extend_from_slice(&[a, b, c, kind.header()]);
         append(out, contents);
         out.extend_from_slice(&[0; TAG_LEN]);
-        // A slice of `out`, which may be longer than a job's 32-bit offsets can address.
+        // A subslice, because `out` may be longer than a job's 32-bit offsets can address.
         let bytes = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..bytes.len() - TAG_LEN;
         let (packet, batch_key) = (&mut self.state.packet, &mut self.batch_key);
@@ -302,14 +305,14 @@ impl Cipher {
         Ok(())
     }
 
-    /// Opens the next packet in place. `bytes[packet]` is the packet without its length,
-    /// `bytes[aad]` the AAD. Returns the packet's kind and the range of its contents.
+    /// Opens the next packet in place. `bytes[packet]` is the packet without its length field,
+    /// `bytes[aad]` the AAD. Returns the packet's kind and the range of its contents in `bytes`.
     ///
     /// # Errors
     ///
     /// [`OpenError::TooShort`] if the packet is shorter than header byte and tag (17 bytes),
-    /// [`OpenError::BadTag`], or [`OpenError::Exhausted`] after 224 * 2^64 packets. `bytes` is
-    /// unchanged then.
+    /// [`OpenError::BadTag`], or [`OpenError::Exhausted`] after 224 * 2^64 packets. `bytes` is then
+    /// unchanged.
     ///
     /// # Panics
     ///
@@ -340,24 +343,25 @@ impl Cipher {
 
 impl ZeroizeOnDrop for Cipher {}
 
-/// The next packets of one direction, up to a rekey: what they have in common takes its time once.
+/// The next packets of one direction, at most up to the next rekey. Setup that they share is done
+/// once.
 pub(super) struct Interval<'a> {
     masks: &'a [[u8; LENGTH_LEN]],
-    /// Of the first packet.
+    /// Index of the first packet since the last rekey.
     number: u32,
     epoch: u64,
-    /// Where the batch holds the key.
+    /// Index of the key in the batch.
     key: u32,
 }
 
 impl Interval<'_> {
-    /// How many packets they are.
+    /// Returns the number of packets.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.masks.len()
     }
 
-    /// The packets, in order.
+    /// Returns the packets, in order.
     #[inline(always)]
     pub(super) fn packets(&self) -> impl Iterator<Item = NextPacket> {
         let packet = |(&[a, b, c], number): (&[u8; LENGTH_LEN], u32)| NextPacket {
@@ -375,18 +379,18 @@ impl Interval<'_> {
 /// A packet of an [`Interval`].
 pub(super) struct NextPacket {
     mask: u32,
-    /// Without a text.
+    /// The job, without its text.
     job: Job,
 }
 
 impl NextPacket {
-    /// Encrypts or decrypts the length of its contents, which has [`LENGTH_LEN`] bytes.
+    /// Encrypts or decrypts the length of the packet's contents, of [`LENGTH_LEN`] bytes.
     #[inline(always)]
     pub(super) fn crypt_length(&self, length: u32) -> u32 {
         length ^ self.mask
     }
 
-    /// Its job, as [`Cipher::add_job`] adds it.
+    /// Returns its job, as [`Cipher::add_job`] would add it.
     #[inline(always)]
     pub(super) fn job(self, start: u32, contents_len: u32) -> Job {
         Job {
@@ -410,7 +414,7 @@ mod tests {
     use super::super::rekey::REKEY_INTERVAL;
     use super::*;
 
-    /// The counters stop after their last packet: seal, open and batches return an error.
+    /// After the last packet, seal, open and batches return an error.
     #[test]
     fn counters_stop_with_an_error() {
         let engine = Engine::portable();
@@ -434,16 +438,16 @@ mod tests {
         assert_eq!(receiver.decrypt_length([0; 3]), Err(OpenError::Exhausted));
         let refused = receiver.open(&mut [0; 17], 0..0, 0..17);
         assert_eq!(refused, Err(OpenError::Exhausted));
-        // In a batch too.
+        // Batches, too.
         let mut batch = crate::batch::SealBatch::new();
         assert_eq!(sender.add_job(&mut batch, 0, 0), Err(Exhausted));
         assert!(sender.begin_interval(&mut batch, 1).is_err());
         assert!(batch.is_empty());
     }
 
-    /// As many packets can be protected as are left, and no more.
+    /// Exactly as many packets can be protected as are left.
     #[test]
-    fn what_is_left_is_known() {
+    fn the_number_of_packets_left_is_exact() {
         for (epochs, used) in [(0, 0), (0, 100), (1, 7), (3, 223)] {
             let epoch = u64::MAX - epochs;
             let mut cipher = Cipher::at_epoch(Engine::portable(), &[1; 32], &[2; 32], epoch);

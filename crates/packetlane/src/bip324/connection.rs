@@ -1,5 +1,5 @@
-//! One connection of an event loop, from its first byte on: handshake, then session, and what
-//! waits for its socket.
+//! One connection of an event loop: its handshake, then its session, and the bytes queued for its
+//! socket.
 
 use super::error::{HandshakeError, OpenError, SealError};
 use super::handshake::{Handshake, HandshakeConfig, Progress};
@@ -13,19 +13,20 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A connection without its socket. A turn of an event loop over many of them:
+/// A connection without its socket. One turn of an event loop over many connections:
 ///
-/// 1. Read each socket that is readable into [`OpenBatch::room`], until the batch has
-///    [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES), and tell its connection by
-///    [`Connection::receive`]. The next turn goes on with the other sockets.
-/// 2. [`Engine::open`](crate::Engine::open), then take each connection's
-///    packets ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. Where
-///    [`Outbox::len`] says that the peer does not read them, [`Connection::defer`] the rest.
-/// 3. [`Engine::seal`](crate::Engine::seal), then [`Outbox::write`] for each connection.
-/// 4. Clear both batches. A connection that [`has_pending_input`](Connection::has_pending_input) has its
-///    next turn without waiting for its socket.
+/// 1. Read each readable socket into [`OpenBatch::room`] and pass the number of bytes to its
+///    connection with [`Connection::receive`]. Stop when the batch holds
+///    [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES); the remaining sockets come first in the
+///    next turn.
+/// 2. Call [`Engine::open`](crate::Engine::open), take each connection's packets
+///    ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. If [`Outbox::len`]
+///    shows that a peer does not read its answers, [`Connection::defer`] the rest of its packets.
+/// 3. Call [`Engine::seal`](crate::Engine::seal), then [`Outbox::write`] for each connection.
+/// 4. Clear both batches. A connection that [`has_pending_input`](Connection::has_pending_input)
+///    takes part in the next turn even if its socket is not readable.
 ///
-/// An error ends its own connection only. `examples/event_loop.rs` is a server of this kind.
+/// An error ends its own connection only. `examples/event_loop.rs` is a complete server.
 ///
 /// ```
 /// use packetlane::bip324::{Connection, HandshakeConfig, PacketKind};
@@ -69,7 +70,7 @@ use core::fmt;
 #[derive(Debug)]
 pub struct Connection {
     stage: Stage,
-    /// What waits for the socket.
+    /// Bytes to write to the socket.
     pub outbox: Outbox,
 }
 
@@ -80,7 +81,7 @@ enum Stage {
 }
 
 impl Connection {
-    /// A connection of the side that connects. Its first bytes wait in the outbox.
+    /// Creates the connection of the side that connects. Its first bytes are in the outbox.
     ///
     /// # Errors
     ///
@@ -89,7 +90,7 @@ impl Connection {
         Ok(Self::new(Handshake::initiator(config)?))
     }
 
-    /// A connection of the side that accepts.
+    /// Creates the connection of the side that accepts.
     ///
     /// # Errors
     ///
@@ -107,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// The session, once the handshake is complete.
+    /// Returns the session, or `None` until the handshake is complete.
     #[must_use]
     pub fn session(&self) -> Option<&Session> {
         match &self.stage {
@@ -116,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::session`], for its settings.
+    /// Returns the session mutably, for its settings.
     #[must_use]
     pub fn session_mut(&mut self) -> Option<&mut Session> {
         match &mut self.stage {
@@ -125,19 +126,19 @@ impl Connection {
         }
     }
 
-    /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: carries on with
-    /// the handshake, or adds every packet that is now whole to the batch. Returns how many
-    /// packets it added.
+    /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: advances the handshake,
+    /// or
+    /// adds every complete packet to the batch. Returns the number of packets added.
     ///
     /// # Errors
     ///
-    /// [`ConnectionError::Handshake`], [`ConnectionError::V1`], or those of
-    /// [`Inbound::receive`](super::Inbound::receive) as [`ConnectionError::Open`]. Every
-    /// error ends the connection.
+    /// [`ConnectionError::Handshake`], [`ConnectionError::V1`], or an error of
+    /// [`Inbound::receive`](super::Inbound::receive) as [`ConnectionError::Open`]. Every error ends
+    /// the connection.
     ///
     /// # Panics
     ///
-    /// If that room was shorter than `len`, or has been taken or written over since.
+    /// If `len` exceeds the length of that room, or the room has been taken or overwritten since.
     #[inline]
     pub fn receive(&mut self, batch: &mut OpenBatch, len: usize) -> Result<usize, ConnectionError> {
         let handshake = match &mut self.stage {
@@ -153,7 +154,7 @@ impl Connection {
             Progress::Waiting => Ok(0),
             Progress::V1(received) => Err(ConnectionError::V1 { received }),
             Progress::Complete(mut session) => {
-                // Packets may have come with the handshake's last bytes.
+                // The handshake's last bytes may be followed by packets.
                 let added = session.inbound.receive(batch, 0);
                 self.stage = Stage::Session(session);
                 Ok(added?)
@@ -161,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// Whether packets wait here for a turn, without another byte from the peer; see
+    /// Whether packets wait here that need no more bytes from the peer; see
     /// [`Inbound::has_pending_input`](super::Inbound::has_pending_input).
     #[must_use]
     pub fn has_pending_input(&self) -> bool {
@@ -169,8 +170,8 @@ impl Connection {
             .is_some_and(|session| session.inbound.has_pending_input())
     }
 
-    /// How many bytes of the peer's wait here: of a handshake or a packet that has not come whole,
-    /// and contents that were deferred.
+    /// Returns how many bytes from the peer are buffered here: an incomplete handshake message or
+    /// packet, and deferred contents.
     #[must_use]
     pub fn buffered(&self) -> usize {
         match &self.stage {
@@ -179,9 +180,9 @@ impl Connection {
         }
     }
 
-    /// The contents of its next packet in the batch, which has been opened: as
-    /// [`Inbound::packets`](super::Inbound::packets), one at a time. `None` behind the last one, and during
-    /// the handshake.
+    /// Returns the contents of the connection's next packet in the batch, which must have been
+    /// opened: like [`Inbound::packets`](super::Inbound::packets), one packet per call. Returns
+    /// `None` after the last packet and during the handshake.
     ///
     /// # Errors
     ///
@@ -197,8 +198,8 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::next_packet`]: the type and the payload of its next message. Packets that
-    /// hold none are dropped and [counted](super::Inbound::ignored).
+    /// Like [`Connection::next_packet`], but returns the type and the payload of the next message.
+    /// Packets that hold no valid message are dropped and [counted](super::Inbound::ignored).
     ///
     /// # Errors
     ///
@@ -214,7 +215,7 @@ impl Connection {
         }
     }
 
-    /// Keeps the packets of the batch that were not taken, for a later turn; see
+    /// Keeps the batch's packets that were not taken for a later turn; see
     /// [`Inbound::defer`](super::Inbound::defer).
     ///
     /// # Errors
@@ -231,8 +232,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ConnectionError::NotReady`] during the handshake, or a [`ConnectionError::Seal`].
-    /// Nothing is added then.
+    /// [`ConnectionError::NotReady`] during the handshake, or [`ConnectionError::Seal`]. In both
+    /// cases nothing is added.
     pub fn push(
         &mut self,
         batch: &mut SealBatch,
@@ -291,7 +292,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the peer may speak v1 only, if the connection ends now; see
+    /// Whether the peer may support v1 only, if the connection ends now; see
     /// [`Handshake::may_speak_v1`](super::Handshake::may_speak_v1).
     #[must_use]
     pub fn may_speak_v1(&self) -> bool {
@@ -301,7 +302,7 @@ impl Connection {
         }
     }
 
-    /// The error for a peer that has closed the connection now.
+    /// Returns the error to report when the peer has closed the connection.
     #[must_use]
     pub fn closed(&self) -> ConnectionError {
         match &self.stage {
@@ -313,7 +314,7 @@ impl Connection {
     }
 }
 
-/// A connection after a handshake that the caller has done.
+/// Wraps the session of a handshake that the caller ran.
 impl From<Session> for Connection {
     fn from(session: Session) -> Self {
         Self {
@@ -323,7 +324,7 @@ impl From<Session> for Connection {
     }
 }
 
-/// Why a connection ends, or does not send.
+/// Why a connection ended, or why a packet was not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -331,18 +332,18 @@ pub enum ConnectionError {
     Handshake(HandshakeError),
     /// Responder: the peer speaks v1. Nothing has been sent to it.
     V1 {
-        /// Every byte that it has sent, for a v1 implementation.
+        /// Every byte received from it, to pass to a v1 implementation.
         received: Vec<u8>,
     },
-    /// A received packet cannot be opened.
+    /// A received packet could not be opened.
     Open(OpenError),
-    /// A packet cannot be sealed.
+    /// A packet could not be sealed.
     Seal(SealError),
-    /// A packet cannot be sent before the handshake is complete.
+    /// Packets can be sent only after the handshake.
     NotReady,
     /// The peer closed the connection.
     Closed {
-        /// Whether it closed in the middle of a packet.
+        /// Whether part of a packet had arrived.
         within_packet: bool,
     },
 }
@@ -355,7 +356,7 @@ impl fmt::Display for ConnectionError {
             Self::Open(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
             Self::NotReady => f.write_str(
-                "the handshake is not complete: send packets when Connection::session is there",
+                "the handshake is not complete: send packets once Connection::session returns one",
             ),
             Self::Closed {
                 within_packet: false,

@@ -1,17 +1,17 @@
-//! Why a handshake fails, or a packet cannot be sealed or opened.
+//! Errors of handshakes, and of sealing and opening packets.
 
 use super::packet::{MAX_CONTENTS_LEN, MAX_GARBAGE_LEN, TERMINATOR_LEN};
 use crate::arena::{BatchFull, SlotError};
 use crate::bitcoin::Network;
 use core::fmt;
 
-/// The counters of a direction are spent, after 224 * 2^64 packets.
+/// The packet counters of one direction are exhausted, after 224 * 2^64 packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exhausted;
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the packet counters of this session are spent: make a new connection")
+        f.write_str("the packet counters of this session are exhausted: open a new connection")
     }
 }
 
@@ -19,17 +19,18 @@ impl fmt::Display for Exhausted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The contents are longer than the format can say.
+    /// The contents exceed the format's maximum,
+    /// [`Session::MAX_CONTENTS_LEN`](super::Session::MAX_CONTENTS_LEN).
     TooLong {
         /// Length of the contents, in bytes.
         length: usize,
     },
-    /// The batch has no room left: seal it, send it and clear it first.
+    /// The batch is full: seal, send and clear it first.
     BatchFull,
-    /// The packet counters are spent, after 224 * 2^64 packets.
+    /// The packet counters are exhausted, after 224 * 2^64 packets.
     Exhausted,
-    /// The batch was cleared, or is another one than when the packet was begun. Only where a packet is
-    /// added in two steps, as by the functions for C.
+    /// The batch was cleared since the packet was begun, or is a different batch. Occurs only where
+    /// a packet is added in two steps, as in the C API.
     Stale,
 }
 
@@ -56,7 +57,7 @@ impl From<Exhausted> for SealError {
     }
 }
 
-/// Why the receiving half of a session has ended.
+/// Why the receiving half of a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -67,26 +68,26 @@ pub enum OpenError {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// A packet without its length is shorter than header byte and tag, which are 17 bytes.
+    /// A packet, without its length field, is shorter than the header byte and the tag (17 bytes).
     TooShort {
         /// Its length, in bytes.
         length: usize,
     },
-    /// A packet's tag is wrong: it was damaged or forged on its way.
+    /// The packet's tag is wrong: the packet was damaged or forged.
     BadTag {
-        /// Which packet since the last rekey, from 0 on.
+        /// Index of the packet since the last rekey, from 0.
         packet: u32,
-        /// How many rekeys came before it. Packet number `224 * epoch + packet` of its
-        /// direction is the one, counting the version packet and decoys.
+        /// Number of rekeys before it. The packet is number `224 * epoch + packet` of its
+        /// direction, counted from 0, including the version packet and decoys.
         epoch: u64,
     },
-    /// The batch has no room left for a packet: receive fewer bytes in a turn.
+    /// The batch has no room for another packet: receive fewer bytes per turn.
     BatchFull,
-    /// The packet counters are spent, after 224 * 2^64 packets.
+    /// The packet counters are exhausted, after 224 * 2^64 packets.
     Exhausted,
-    /// The caller took packets of a batch before it was opened. They still wait in it.
+    /// Packets were taken before their batch was opened. They remain in the batch.
     NotOpened,
-    /// The batch does not hold the session's packets: it is another one, or was cleared
+    /// The batch does not hold the session's packets: it is a different batch, or was cleared
     /// before they were taken or deferred.
     NotInBatch,
 }
@@ -100,17 +101,17 @@ impl fmt::Display for OpenError {
             ),
             Self::TooShort { length } => write!(
                 f,
-                "a packet of {length} bytes is too short: header byte and tag take 17"
+                "a packet of {length} bytes is too short: the header byte and the tag take 17"
             ),
             Self::BadTag { packet, epoch } => write!(
                 f,
-                "the tag of packet {packet} after rekey {epoch} is wrong: it was damaged or \
-                 forged on its way; drop the connection"
+                "the tag of packet {packet} after rekey {epoch} is wrong: the packet was damaged or \
+                 forged; close the connection"
             ),
-            Self::BatchFull => write!(f, "{BatchFull}, or receive less in one turn"),
+            Self::BatchFull => write!(f, "{BatchFull}, or receive less per turn"),
             Self::Exhausted => Exhausted.fmt(f),
             Self::NotOpened => {
-                f.write_str("the packets are not opened: open their batch before taking them")
+                f.write_str("the packets have not been opened: open their batch before taking them")
             }
             Self::NotInBatch => f.write_str(
                 "the session's packets are not in this batch: take or defer them before \
@@ -132,44 +133,45 @@ impl From<Exhausted> for OpenError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The configuration's magic is 00000000: it was not set.
+    /// The configuration's magic is 00000000, which no network uses.
     ZeroMagic,
     /// The configuration has more than [`Handshake::MAX_GARBAGE_LEN`](super::Handshake::MAX_GARBAGE_LEN) bytes of garbage.
     GarbageTooLong {
         /// Length of that garbage, in bytes.
         length: usize,
     },
-    /// The secret is not a secret key of secp256k1: zero, or not below its order.
+    /// The secret is not a valid secp256k1 secret key: it is zero or not below the group order.
     SecretKey,
     /// A decoy or the version packet of the configuration cannot be sealed.
     Seal(SealError),
     /// The operating system returned no random bytes.
     NoEntropy,
-    /// The peer speaks v1 on another network.
+    /// The peer speaks v1, with the magic of another network.
     V1OtherNetwork {
         /// The magic that it sent.
         magic: [u8; 4],
     },
-    /// The peer's first 4111 bytes after its key hold no terminator: it sent too much garbage,
-    /// or does not speak BIP324 on this network.
+    /// No garbage terminator in the first 4111 bytes after the peer's key: the peer sent too much
+    /// garbage, or does not speak BIP324 on this network.
     NoTerminator,
-    /// A packet from the peer cannot be opened. If it is the first one, the peer's key or
-    /// garbage may have been changed on the way.
+    /// A packet from the peer cannot be opened. If it is the first packet, the peer's key or
+    /// garbage may have been altered in transit.
     Open(OpenError),
-    /// Initiator: the peer closed before it answered. It [may speak v1
+    /// Initiator: the peer closed the connection before it sent anything. It [may support v1
     /// only](HandshakeError::may_speak_v1).
     ClosedUnanswered,
-    /// Initiator: the peer sent the first message of v1. It [speaks v1
+    /// Initiator: the peer answered with the first message of v1. It [supports v1
     /// only](HandshakeError::may_speak_v1).
     AnsweredV1,
-    /// The peer closed during the handshake.
+    /// The peer closed the connection during the handshake.
     Closed,
-    /// The handshake had already ended, so it takes no more bytes.
+    /// The handshake has already ended and accepts no more bytes.
     Ended,
 }
 
 impl HandshakeError {
-    /// Whether the caller can connect again and speak v1; see [`Handshake::may_speak_v1`](super::Handshake::may_speak_v1).
+    /// Whether the caller should reconnect with v1; see
+    /// [`Handshake::may_speak_v1`](super::Handshake::may_speak_v1).
     #[must_use]
     pub fn may_speak_v1(&self) -> bool {
         matches!(self, Self::ClosedUnanswered | Self::AnsweredV1)
@@ -180,17 +182,17 @@ impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroMagic => f.write_str(
-                "the magic is 00000000, which is no network's: set it (f9beb4d9 is the main network's)",
+                "the magic is 00000000, which no network uses: set it (f9beb4d9 is mainnet's)",
             ),
             Self::GarbageTooLong { length } => write!(
                 f,
                 "{length} bytes of garbage are too many: the protocol allows at most {MAX_GARBAGE_LEN}"
             ),
             Self::SecretKey => f.write_str(
-                "the secret key must be above zero and below the order of secp256k1",
+                "the secret key must be above zero and below the group order of secp256k1",
             ),
             Self::Seal(error) => error.fmt(f),
-            Self::NoEntropy => f.write_str("the operating system gave no random bytes"),
+            Self::NoEntropy => f.write_str("the operating system returned no random bytes"),
             Self::V1OtherNetwork {
                 magic: [a, b, c, d],
             } => {
@@ -209,9 +211,9 @@ impl fmt::Display for HandshakeError {
             Self::ClosedUnanswered => f.write_str(
                 "the peer closed the connection before it answered: it may speak v1 only",
             ),
-            Self::AnsweredV1 => f.write_str("the peer answered by v1: it speaks v1 only"),
+            Self::AnsweredV1 => f.write_str("the peer answered in v1: it speaks v1 only"),
             Self::Closed => f.write_str("the peer closed the connection during the handshake"),
-            Self::Ended => f.write_str("the handshake has already ended: it takes no more bytes"),
+            Self::Ended => f.write_str("the handshake has already ended: it accepts no more bytes"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! FSChaCha20 for the lengths of packets (BIP324, "Rekeying wrappers").
 //!
-//! Each length is masked with the next three bytes of one ChaCha20 keystream, whose nonce is
-//! the epoch. After 224 lengths the next 32 bytes of that keystream are the next key.
-//! [`FsChaCha20`] holds the whole keystream of its key, 11 blocks, which one call computes.
+//! Each length is masked with the next three bytes of a ChaCha20 keystream, whose nonce is the
+//! epoch. After 224 lengths, the next 32 bytes of the same keystream become the next key.
+//! [`FsChaCha20`] holds a key's whole keystream, 11 blocks, which one call computes.
 
 use super::error::Exhausted;
 use super::packet::LENGTH_LEN;
@@ -12,13 +12,13 @@ use crate::engine::cpu::Cpu;
 use packetlane_lanes::Key;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Bytes of keystream that mask the lengths of one key's packets.
+/// Length of the masks of one key's packets, in bytes.
 const MASKS_LEN: usize = LENGTH_LEN * REKEY_INTERVAL as usize;
 
-/// Bytes of keystream of one key: the masks, then the next key. Exactly 11 blocks.
+/// Length of the keystream of one key, in bytes: the masks, then the next key. Exactly 11 blocks.
 const STREAM_LEN: usize = MASKS_LEN + 32;
 
-/// The cipher of the lengths of one direction. It encrypts and decrypts alike.
+/// The length cipher of one direction. Encryption and decryption are the same operation.
 #[repr(C)]
 pub(super) struct FsChaCha20 {
     epoch: u64,
@@ -26,7 +26,7 @@ pub(super) struct FsChaCha20 {
 }
 
 impl FsChaCha20 {
-    /// Without keystream yet.
+    /// Creates the cipher without keystream.
     pub(super) fn new(epoch: u64) -> Self {
         Self {
             epoch,
@@ -39,8 +39,8 @@ impl FsChaCha20 {
         cpu.keystream(key, nonce(0, self.epoch), 0, &mut self.stream);
     }
 
-    /// Encrypts or decrypts the next length, which has [`LENGTH_LEN`] bytes. `used` is how many
-    /// lengths the key has masked.
+    /// Encrypts or decrypts the next length, of [`LENGTH_LEN`] bytes. `used` counts the lengths
+    /// that the key has masked.
     #[inline]
     pub(super) fn crypt(
         &mut self,
@@ -51,14 +51,15 @@ impl FsChaCha20 {
         let number = self.next(cpu, used)?;
         *used = number + 1;
         let at = LENGTH_LEN * number as usize;
-        // Four bytes are read faster than three. The fourth is there, since the next key follows.
+        // Reading four bytes is faster than reading three. The fourth always exists: the next key
+        // follows.
         let mut mask = [0; 4];
         mask.copy_from_slice(&self.stream[at..at + 4]);
         Ok(length ^ u32::from_le_bytes(mask) & 0xff_ffff)
     }
 
-    /// The masks of the next `count` lengths, or of as many as there are before a rekey. They count in
-    /// `used`, which is how many lengths the key has masked.
+    /// Returns the masks of the next `count` lengths, or of those left before the rekey if fewer,
+    /// and adds them to `used`, the number of lengths that the key has masked.
     #[inline]
     pub(super) fn masks(
         &mut self,
@@ -73,7 +74,7 @@ impl FsChaCha20 {
         Ok(masks)
     }
 
-    /// The number of the next length since the last rekey, which is done if it is due.
+    /// Returns the index of the next length since the last rekey. Rekeys first if due.
     #[inline]
     fn next(&mut self, cpu: Cpu, used: &mut u32) -> Result<u32, Exhausted> {
         if *used >= REKEY_INTERVAL {
@@ -83,7 +84,7 @@ impl FsChaCha20 {
         Ok(*used)
     }
 
-    /// Asks for the memory of the mask of length number `used`.
+    /// Prefetches the mask of length number `used`.
     #[inline]
     pub(super) fn prefetch(&self, used: u32) {
         let at = LENGTH_LEN * used.min(REKEY_INTERVAL) as usize;

@@ -1,9 +1,9 @@
 //! FSChaCha20Poly1305 for the packets (BIP324, "Rekeying wrappers").
 //!
-//! ChaCha20-Poly1305 whose nonce counts packets and rekeys. After 224 packets the key is
-//! replaced: the first 32 bytes of the AEAD of 32 zero bytes under nonce (2^32 - 1, epoch)
-//! are the next key. The keys do not depend on what the packets say, so a batch may hold
-//! packets from both sides of a rekey.
+//! ChaCha20-Poly1305 with a nonce that counts packets and rekeys. After 224 packets, the first 32
+//! bytes of the AEAD of 32 zero bytes under the nonce (2^32 - 1, epoch) become the next key. Keys
+//! do not depend on the contents of packets, so a batch may hold packets from both sides of a
+//! rekey.
 
 use super::error::Exhausted;
 use super::precomputed::PrecomputedKeystream;
@@ -15,16 +15,15 @@ use core::ops::Range;
 use packetlane_lanes::{Job, Key, Nonce, Outcome};
 use zeroize::{Zeroize, Zeroizing};
 
-/// The cipher of the packets of one direction.
-///
-/// A packet needs all of it, and no more than one line of the cache.
+/// The packet cipher of one direction. Every packet reads all of it, so it fits in one cache line.
 #[repr(C)]
 pub(super) struct FsChaCha20Poly1305 {
     key: Key,
     epoch: u64,
     keystream: PrecomputedKeystream,
-    /// How many packets the key has served. [`REKEY_INTERVAL`] when the last key of all is
-    /// spent, and where an interval that would have rekeyed was not ended: then no packet may follow.
+    /// Number of packets that the current key has protected. [`REKEY_INTERVAL`] when the last key
+    /// is exhausted, or when an interval that should have rekeyed was not ended: no packet may
+    /// follow then.
     used: u32,
     cpu: Cpu,
 }
@@ -32,7 +31,7 @@ pub(super) struct FsChaCha20Poly1305 {
 const _: () = assert!(core::mem::size_of::<FsChaCha20Poly1305>() <= 64);
 
 impl FsChaCha20Poly1305 {
-    /// Without a key yet.
+    /// Creates the cipher without a key.
     pub(super) fn new(cpu: Cpu, epoch: u64) -> Self {
         Self {
             key: [0; 32],
@@ -52,13 +51,13 @@ impl FsChaCha20Poly1305 {
         self.keystream.enable(on);
     }
 
-    /// What it runs on.
+    /// Returns the CPU configuration that it runs on.
     #[inline]
     pub(super) fn cpu(&self) -> Cpu {
         self.cpu
     }
 
-    /// Which packet is next: its number since the last rekey, and the epoch.
+    /// Returns the index of the next packet since the last rekey, and the epoch.
     #[inline]
     pub(super) fn next(&self) -> Result<(u32, u64), Exhausted> {
         match self.used {
@@ -72,8 +71,8 @@ impl FsChaCha20Poly1305 {
         packetlane_lanes::prefetch(self);
     }
 
-    /// Adds the next packet to the jobs of `batch`: the text of `text_len` bytes at `start`
-    /// of its arena, without AAD. `batch_key` is where the batch holds the key.
+    /// Adds a job for the next packet to `batch`: the text of `text_len` bytes at `start` in its
+    /// arena, without AAD. `batch_key` caches the key's index in the batch.
     #[inline(always)]
     pub(super) fn add_job<Direction>(
         &mut self,
@@ -83,7 +82,8 @@ impl FsChaCha20Poly1305 {
         text_len: usize,
     ) -> Result<(), Exhausted> {
         let (number, epoch) = self.next()?;
-        // The batch has better use for its lanes. What was precomputed of the packets behind it stays.
+        // The batch has free lanes for this packet's keystream. Only this packet's precomputed
+        // blocks are dropped; those of later packets stay.
         if self.keystream.left() > 0 {
             self.keystream.consume(self.keystream.per_packet());
         }
@@ -93,7 +93,7 @@ impl FsChaCha20Poly1305 {
         Ok(())
     }
 
-    /// As [`Self::add_job`], for a text that is there already: `kernel` seals or opens it here and now.
+    /// Like [`Self::add_job`], for a text that is already in place: `kernel` seals or opens it now.
     #[inline(always)]
     pub(super) fn run_job<Direction>(
         &mut self,
@@ -122,8 +122,8 @@ impl FsChaCha20Poly1305 {
         batch.plan(self.cpu, self.keystream.is_enabled(), count, text_len)
     }
 
-    /// Counts the next `count` packets, which end before the next rekey or with it. Returns where `batch`
-    /// holds their key. [`Self::end_interval`] must follow.
+    /// Counts the next `count` packets, which must not cross a rekey. Returns the key's index in
+    /// `batch`. The caller must call [`Self::end_interval`] afterwards.
     #[inline]
     pub(super) fn begin_interval<Direction>(
         &mut self,
@@ -131,21 +131,21 @@ impl FsChaCha20Poly1305 {
         batch: &mut Batch<Direction>,
         count: usize,
     ) -> u32 {
-        // What is left of it would be taken for that of later packets.
+        // The remaining blocks would be used for the wrong packets.
         self.keystream.wipe();
         self.used += index(count);
         batch.index_of(batch_key, &self.key)
     }
 
-    /// The last `left` packets that were counted did not come. Replaces the key if it has served its
-    /// last packet.
+    /// Takes back the last `left` packets that were counted but not used. Replaces the key if it
+    /// has protected its last packet.
     #[inline]
     pub(super) fn end_interval(&mut self, batch_key: &mut BatchKey, left: usize) {
         self.used -= index(left);
         self.rekey_if_due(batch_key);
     }
 
-    /// Seals or opens the next packet here and now.
+    /// Seals or opens the next packet now.
     #[inline]
     pub(super) fn run_single(
         &mut self,
@@ -157,8 +157,8 @@ impl FsChaCha20Poly1305 {
     ) -> Result<Outcome, Exhausted> {
         let (number, epoch) = self.next()?;
         let wanted = self.keystream.wanted(self.cpu.backend, text.len());
-        // A packet's blocks must be neighbours: if some of the last packet's are missing, all of them are
-        // computed again.
+        // A packet's blocks must be contiguous: if some of this packet's are missing, all of them
+        // are recomputed.
         let left = self.keystream.left();
         if left < wanted && left <= self.keystream.per_packet() {
             self.keystream.consume(left);
@@ -176,14 +176,14 @@ impl FsChaCha20Poly1305 {
         Ok(outcome)
     }
 
-    /// Counts a packet.
+    /// Counts one packet.
     #[inline]
     fn advance(&mut self, batch_key: &mut BatchKey) {
         self.used += 1;
         self.rekey_if_due(batch_key);
     }
 
-    /// Replaces the key right after its last packet.
+    /// Replaces the key if it has just protected its last packet.
     #[inline]
     fn rekey_if_due(&mut self, batch_key: &mut BatchKey) {
         if self.used == REKEY_INTERVAL {
@@ -195,7 +195,7 @@ impl FsChaCha20Poly1305 {
     fn rekey(&mut self, batch_key: &mut BatchKey) {
         self.keystream.wipe();
         *batch_key = BatchKey::default();
-        // Block 0 of the keystream makes the tag, so the AEAD's text begins with block 1.
+        // Block 0 of the keystream keys Poly1305, so the text's keystream begins with block 1.
         let mut key = Zeroizing::new([0; 32]);
         self.cpu
             .keystream(&self.key, nonce(u32::MAX, self.epoch), 1, key.as_mut());
@@ -211,7 +211,7 @@ impl FsChaCha20Poly1305 {
     }
 }
 
-/// The job of a text at `start` in a batch's arena.
+/// Creates the job of a text at `start` in a batch's arena.
 #[inline(always)]
 fn job(start: usize, text_len: usize, key: u32, nonce: Nonce) -> Job {
     Job {

@@ -1,5 +1,5 @@
-//! The BIP324 handshake for both sides. It takes the peer's bytes and returns bytes to send
-//! and, at the end, a [`Session`] (BIP324, "Overall packet structure and handshake").
+//! The BIP324 handshake for both sides (BIP324, "Overall packet structure and handshake"). It takes
+//! the peer's bytes and returns bytes to send and, at the end, a [`Session`].
 //!
 //! ```text
 //! initiator                                responder
@@ -10,9 +10,9 @@
 //!   <--- messages --------------------------->
 //! ```
 //!
-//! [`State`] follows what a side receives: for a responder, the prefix that tells v1 from v2;
-//! then the public key, garbage up to the terminator, and packets up to the version packet. The
-//! garbage is the AAD of the first packet, whether that is a decoy or not.
+//! [`State`] is what a side expects next: for a responder, the prefix that distinguishes v1 from
+//! v2; then the public key, garbage up to the terminator, and packets up to the version packet. The
+//! garbage is the AAD of the first packet, which may be a decoy.
 
 use super::buffer::{KEPT_BUFFER, append_expected};
 use super::cipher::Cipher;
@@ -32,37 +32,39 @@ use core::fmt;
 use core::time::Duration;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Length of the prefix by which a responder recognises v1, in bytes: magic and message type.
+/// Length of the prefix by which a responder recognises v1, in bytes: magic (4) and message type
+/// (12).
 const V1_PREFIX_LEN: usize = 16;
 
-/// The message type of every v1 peer's first message, which follows the magic.
+/// The message type of the first message in v1, after the magic.
 const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 
 /// The secrets and settings of a handshake.
 #[derive(Clone)]
 pub struct HandshakeConfig {
-    /// The network's magic, [`Network::magic`](crate::bitcoin::Network::magic). Not zeros, which are no network's.
+    /// The network's magic; see [`Network::magic`](crate::bitcoin::Network::magic). Zeros are
+    /// rejected: no network uses them.
     pub magic: [u8; 4],
-    /// The engine for packets that are not part of a batch, and for setting up keys.
+    /// The engine that sets up keys and handles packets outside batches.
     pub engine: Engine,
     /// The secret key: 32 random bytes, big-endian, fresh for each connection. Boxed, because
     /// moving a secret leaves a copy at its old address, which nothing wipes.
     pub secret: Box<Zeroizing<[u8; 32]>>,
     /// 32 random bytes that choose the encoding of the public key.
     pub auxiliary: Box<Zeroizing<[u8; 32]>>,
-    /// Bytes to send after the public key, at most [`Handshake::MAX_GARBAGE_LEN`]. They hide the length of
-    /// the handshake and should be random.
+    /// Bytes to send after the public key, at most [`Handshake::MAX_GARBAGE_LEN`]. They hide the
+    /// length of the handshake and should be random.
     pub garbage: Vec<u8>,
     /// Contents of the decoys to send before the version packet, in order.
     pub decoys: Vec<Vec<u8>>,
-    /// Contents of the version packet. BIP324 defines none yet: leave it empty.
+    /// Contents of the version packet. BIP324 defines none yet, so leave this empty.
     pub version: Vec<u8>,
-    /// Maximum length of received contents, in bytes, during the handshake and after it.
+    /// Maximum length of received contents, in bytes, during and after the handshake.
     pub receive_limit: usize,
 }
 
 impl HandshakeConfig {
-    /// A configuration with these two secrets, without garbage or decoys.
+    /// Creates a configuration with these two secrets, without garbage or decoys.
     #[must_use]
     pub fn new(
         magic: [u8; 4],
@@ -85,8 +87,8 @@ impl HandshakeConfig {
         config
     }
 
-    /// A configuration with secrets and garbage from the operating system's random number
-    /// generator (feature `std`). The garbage is 0 to 4095 bytes long, with equal probability.
+    /// Creates a configuration with secrets and garbage from the operating system's random number
+    /// generator (feature `std`). The garbage is 0 to 4095 bytes long, each length equally likely.
     ///
     /// # Errors
     ///
@@ -122,41 +124,42 @@ impl fmt::Debug for HandshakeConfig {
 /// One side of a handshake.
 pub struct Handshake {
     role: Role,
-    /// Without its secrets once `keypair` is computed.
+    /// Its secrets are wiped once `keypair` has been computed.
     config: HandshakeConfig,
-    /// Between the computation of the public key and the key exchange.
+    /// Set from the computation of the public key until the key exchange.
     keypair: Option<Keypair>,
     state: State,
-    /// Received bytes that no state has consumed.
+    /// Received bytes that no state has consumed yet.
     buffer: Vec<u8>,
-    /// Whether all bytes received so far are the beginning of v1's first message.
+    /// Whether everything received so far is a prefix of the first message in v1.
     is_v1_so_far: bool,
     output: Vec<u8>,
 }
 
 /// What the handshake expects next.
 enum State {
-    /// Responder: all bytes so far equal v1's first message.
+    /// Responder: everything so far is a prefix of the first message in v1.
     Prefix,
     /// The peer's public key.
     Key,
     /// Garbage, then its terminator.
     Garbage {
         ciphers: Box<Ciphers>,
-        /// The terminator does not start before this offset in `buffer`.
+        /// The terminator does not begin before this offset in `buffer`.
         searched: usize,
     },
     /// Packets, up to and including the first genuine one.
     Version {
         ciphers: Box<Ciphers>,
-        /// Length of the garbage at the start of `buffer`, which is the next packet's AAD.
+        /// Length of the garbage at the start of `buffer`, which is the next packet's AAD, in
+        /// bytes.
         aad: usize,
         /// Offset of the next packet in `buffer`.
         at: usize,
-        /// Length of the next packet on the wire, if it has been decrypted.
+        /// Wire length of the next packet, once its length has been decrypted.
         expected: Option<usize>,
     },
-    /// The handshake has completed or failed.
+    /// The handshake is complete or has failed.
     Ended,
 }
 
@@ -169,12 +172,12 @@ struct Ciphers {
     session_id: [u8; 32],
 }
 
-/// The state of a handshake after received bytes.
+/// The state of a handshake after bytes were received.
 #[derive(Debug)]
 pub enum Progress {
-    /// It needs more bytes from the peer.
+    /// More bytes are needed from the peer.
     Waiting,
-    /// Responder: the peer speaks v1. Holds every byte that it has sent, to pass to a v1
+    /// Responder: the peer speaks v1. Holds every byte received from it, to pass to a v1
     /// implementation. Nothing has been sent to the peer.
     V1(Vec<u8>),
     /// The handshake is complete. Packets may have followed its last bytes: call
@@ -186,31 +189,31 @@ impl Handshake {
     /// Maximum length of a side's garbage, in bytes.
     pub const MAX_GARBAGE_LEN: usize = MAX_GARBAGE_LEN;
 
-    /// The timeout of Bitcoin Core for a handshake: 60 seconds.
+    /// Bitcoin Core's timeout for a handshake: 60 seconds.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Starts a handshake as the side that connects. [`Handshake::take_output`] has its first
-    /// bytes at once.
+    /// Starts a handshake as the side that connects. [`Handshake::take_output`] returns its first
+    /// bytes immediately.
     ///
     /// # Errors
     ///
     /// [`HandshakeError::ZeroMagic`], [`HandshakeError::GarbageTooLong`],
-    /// [`HandshakeError::SecretKey`], or [`HandshakeError::Seal`] if a decoy or the version packet has more than
-    /// [`Session::MAX_CONTENTS_LEN`] bytes.
+    /// [`HandshakeError::SecretKey`], or [`HandshakeError::Seal`] if a decoy or the version packet
+    /// exceeds [`Session::MAX_CONTENTS_LEN`] bytes.
     pub fn initiator(config: HandshakeConfig) -> Result<Self, HandshakeError> {
         let mut handshake = Self::new(Role::Initiator, config, State::Key)?;
         handshake.send_key()?;
         Ok(handshake)
     }
 
-    /// Starts a handshake as the side that accepts a connection. It sends nothing and computes
-    /// no public key until it has received a byte that differs from v1's first message.
+    /// Starts a handshake as the side that accepts a connection. Sends nothing and computes no
+    /// public key until it receives a byte that differs from the first message in v1.
     ///
     /// # Errors
     ///
-    /// The same as for [`Handshake::initiator`].
+    /// As for [`Handshake::initiator`].
     pub fn responder(config: HandshakeConfig) -> Result<Self, HandshakeError> {
-        // So that a bad secret is refused here, and not at the peer's first byte.
+        // Rejects a bad secret here rather than at the peer's first byte.
         Keypair::from_parts(&config.secret, [0; ELLSWIFT_LEN])?;
         Self::new(Role::Responder, config, State::Prefix)
     }
@@ -243,18 +246,18 @@ impl Handshake {
         })
     }
 
-    /// Takes the bytes that must be sent to the peer now. At [`Progress::Complete`], send them
-    /// before any packet of the session.
+    /// Returns the bytes to send to the peer now, and removes them. After [`Progress::Complete`],
+    /// send them before any packet of the session.
     #[must_use]
     pub fn take_output(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.output)
     }
 
-    /// Processes bytes from the peer, any number of them.
+    /// Processes any number of bytes from the peer.
     ///
     /// # Errors
     ///
-    /// See [`HandshakeError`]. After an error the connection cannot be used.
+    /// See [`HandshakeError`]. Every error ends the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Progress, HandshakeError> {
         if matches!(self.state, State::Ended) {
             return Err(HandshakeError::Ended);
@@ -273,7 +276,7 @@ impl Handshake {
         progress
     }
 
-    /// The error for a peer that has closed the connection now.
+    /// Returns the error to report when the peer has closed the connection.
     #[must_use]
     pub fn closed(&self) -> HandshakeError {
         match self.may_speak_v1() {
@@ -282,30 +285,30 @@ impl Handshake {
         }
     }
 
-    /// Initiator: whether the peer may speak v1 only, if the connection ends now: by a close or
-    /// a reset, because its time is over ([`Handshake::answer_timeout`]), or by
-    /// [`HandshakeError::AnsweredV1`]. Then connect again and speak v1 (BIP324, "Signaling v2
-    /// support"), unless the user wants v2 only.
+    /// Initiator: whether the peer may support v1 only, if the connection ends now: because it was
+    /// closed or reset, because [`Handshake::answer_timeout`] expired, or with
+    /// [`HandshakeError::AnsweredV1`]. If so, reconnect with v1 (BIP324, "Signaling v2 support"),
+    /// unless the user requires v2.
     ///
-    /// True while everything received is a prefix of v1's first message, or nothing was received. An attacker
-    /// between the two sides can force v1 in this way, as by refusing all v2 connections.
+    /// True while nothing was received, or only a prefix of the first message in v1. An active
+    /// attacker can force v1 this way, just as by blocking all v2 connections.
     #[must_use]
     pub fn may_speak_v1(&self) -> bool {
         self.role == Role::Initiator && self.is_v1_so_far
     }
 
-    /// How long an initiator waits for the first byte of an answer before it takes the peer for
-    /// one that speaks v1 only: 10 seconds, or `handshake_timeout`, the time that a whole handshake
-    /// may take, if that is shorter.
+    /// How long an initiator waits for the first byte of an answer before it assumes that the peer
+    /// supports v1 only: 10 seconds, or `handshake_timeout`, the limit for the whole handshake, if
+    /// that is shorter.
     ///
-    /// Most nodes without v2 close at once, since a public key does not begin with their magic.
-    /// Some say nothing and wait for the rest of what they take for a message.
+    /// Most nodes without v2 close the connection at once, because a public key does not begin with
+    /// their magic. Some stay silent and wait for the rest of the supposed message.
     #[must_use]
     pub fn answer_timeout(handshake_timeout: Duration) -> Duration {
         handshake_timeout.min(Duration::from_secs(10))
     }
 
-    /// The first bytes of a v1 peer of this network.
+    /// Returns the first bytes that a v1 peer of this network sends.
     fn v1_prefix(&self) -> [u8; V1_PREFIX_LEN] {
         let mut prefix = [0; V1_PREFIX_LEN];
         prefix[..4].copy_from_slice(&self.config.magic);
@@ -313,13 +316,13 @@ impl Handshake {
         prefix
     }
 
-    /// Whether the keys have been exchanged. All later bytes but the garbage are encrypted.
+    /// Whether the keys have been exchanged. From then on, all bytes except garbage are encrypted.
     #[must_use]
     pub fn has_keys(&self) -> bool {
         matches!(self.state, State::Garbage { .. } | State::Version { .. })
     }
 
-    /// How many bytes of the peer's wait here.
+    /// Returns how many bytes from the peer are buffered here.
     pub(super) fn buffered(&self) -> usize {
         self.buffer.len()
     }
@@ -397,8 +400,8 @@ impl Handshake {
                             };
                         }
                         None => {
-                            // Bytes of decoys must not accumulate. Garbage that is not yet
-                            // authenticated stays.
+                            // Drops the bytes of decoys, so that they do not accumulate. Garbage
+                            // that is not authenticated yet stays.
                             if aad == 0 && at > 0 {
                                 self.buffer.drain(..at);
                                 self.buffer.shrink_to(KEPT_BUFFER);
@@ -419,8 +422,8 @@ impl Handshake {
         }
     }
 
-    /// Computes the keypair, which then has the secret alone; appends the public key and the
-    /// garbage to the output.
+    /// Computes the keypair, which then holds the only copy of the secret. Appends the public key
+    /// and the garbage to the output.
     fn send_key(&mut self) -> Result<(), HandshakeError> {
         let keypair = Keypair::new(&self.config.secret, &self.config.auxiliary)?;
         self.output.extend_from_slice(keypair.public());
@@ -431,8 +434,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Recognises a v1 peer by its first message: one of another network, or one that an
-    /// initiator has greeted by v2. The chance that a random public key has these 12 bytes is
+    /// Rejects a v1 peer by its first message: one of another network, or one that answers an
+    /// initiator's v2 handshake in v1. A random public key contains these 12 bytes with probability
     /// 2^-96.
     fn refuse_v1(&self) -> Result<(), HandshakeError> {
         match self.buffer.split_first_chunk() {
@@ -446,7 +449,7 @@ impl Handshake {
         }
     }
 
-    /// Derives the ciphers; appends terminator, decoys and version packet to the output.
+    /// Derives the ciphers. Appends terminator, decoys and version packet to the output.
     fn exchange_keys(
         &mut self,
         theirs: &[u8; ELLSWIFT_LEN],
@@ -457,7 +460,8 @@ impl Handshake {
         self.keypair = None;
         let keys = SessionKeys::derive(&shared, self.config.magic);
         let [mut outbound, mut inbound] = Cipher::pair(self.config.engine, &keys, self.role);
-        // A peer that falls silent after the handshake costs no keystream of packets to come.
+        // A peer that goes silent after the handshake should not cost memory for precomputed
+        // keystream.
         outbound.set_precomputed_keystream(false);
         inbound.set_precomputed_keystream(false);
         let (ours, theirs) = match self.role {
@@ -533,7 +537,7 @@ impl Handshake {
 
 impl fmt::Debug for Handshake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither the peer's terminator, by which its garbage is found, nor the session id.
+        // Omits the peer's terminator, which locates its garbage, and the session id.
         let expects = match self.state {
             State::Prefix => "v1 or v2",
             State::Key => "public key",

@@ -1,5 +1,5 @@
-//! The receiving half of a session: it finds the packets in what a socket brought and adds
-//! them to a batch, which an engine opens for all sessions at once.
+//! The receiving half of a session: it finds packets in the bytes read from a socket and adds them
+//! to a batch, which an engine opens for all sessions at once.
 
 use super::buffer::{MAX_PREALLOCATION, append_expected};
 use super::cipher::Cipher;
@@ -17,12 +17,12 @@ use packetlane_lanes::Kernels;
 
 /// The receiving half of a session.
 ///
-/// In each turn: read from the socket into [`OpenBatch::room`], say how much came
-/// ([`Inbound::receive`]), open the batch, take the packets ([`Inbound::packets`]) or defer
-/// them ([`Inbound::defer`]). Bytes of a packet that has not come whole wait here. Without a
-/// batch, [`Inbound::open`] does all of it.
-// With thousands of sessions, cache misses dominate: a turn that brings whole packets, which are taken,
-// needs this line of the cache and two of the cipher's.
+/// In each turn of the event loop: read from the socket into [`OpenBatch::room`], pass the number
+/// of bytes to [`Inbound::receive`], open the batch, then take the packets ([`Inbound::packets`])
+/// or defer them ([`Inbound::defer`]). Bytes of an incomplete packet are kept here. Without a
+/// batch, [`Inbound::open`] does all of this.
+// With thousands of sessions, cache misses dominate: a turn that brings complete packets, all of
+// which are taken, touches one cache line here and two of the cipher's.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Inbound {
@@ -33,12 +33,12 @@ pub struct Inbound {
 const _: () = assert!(size_of::<Inbound>() == 64);
 
 impl Inbound {
-    /// Longest contents that are accepted unless told otherwise, in bytes: the largest message of
-    /// the network, 4,000,000 bytes, and its type, 13 bytes.
+    /// Default maximum length of received contents, in bytes: the largest message of the network
+    /// (4,000,000 bytes) and its type (13 bytes).
     pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + MessageType::MAX_LEN;
 
-    /// How much memory a session takes for a packet beyond the bytes of it that have arrived, in
-    /// bytes: a stranger's claim of a length costs no more than this.
+    /// How much memory a session allocates for a packet beyond the bytes that have arrived, in
+    /// bytes. It bounds what an announced length can cost before its bytes arrive.
     pub const MAX_PREALLOCATION: usize = MAX_PREALLOCATION;
 
     pub(super) fn new(cipher: Cipher, limit: usize, buffered: Vec<u8>) -> Self {
@@ -47,7 +47,7 @@ impl Inbound {
             waiting: Run::default(),
             limit: receive_limit(limit),
             expected: None,
-            // Memory without bytes is given back in the first turn.
+            // An allocation without bytes is freed in the first turn.
             has_tail: buffered.capacity() > 0,
             has_rare: false,
             held: Box::new(Held {
@@ -58,54 +58,54 @@ impl Inbound {
         Self { cipher, rest }
     }
 
-    /// Asks for the memory that the next packet needs, as
+    /// Prefetches the memory that the next packet needs; see
     /// [`Outbound::prefetch`](super::Outbound::prefetch).
     #[inline]
     pub fn prefetch(&self) {
         self.cipher.prefetch();
     }
 
-    /// Sets the longest contents that are accepted, in bytes, from the next
-    /// packet on. [`Inbound::DEFAULT_RECEIVE_LIMIT`] if never called.
+    /// Sets the maximum length of received contents, in bytes, from the next packet on. The default
+    /// is [`Inbound::DEFAULT_RECEIVE_LIMIT`].
     pub fn set_receive_limit(&mut self, limit: usize) {
         self.rest.limit = receive_limit(limit);
     }
 
-    /// Whether keystream of the next packets is precomputed; see
+    /// Turns the precomputed keystream of the next packets on or off; see
     /// [`Cipher::set_precomputed_keystream`].
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.cipher.set_precomputed_keystream(on);
     }
 
-    /// How many decoys have been dropped since the handshake.
+    /// Returns the number of decoys dropped since the handshake.
     #[must_use]
     pub fn decoys(&self) -> u64 {
         self.rest.held.decoys
     }
 
-    /// What [`Inbound::messages`] and [`Connection::next_message`](super::Connection::next_message)
-    /// have dropped since the handshake, because it was no message.
+    /// Returns what [`Inbound::messages`] and
+    /// [`Connection::next_message`](super::Connection::next_message) have dropped since the
+    /// handshake because it was no valid message.
     #[must_use]
     pub fn ignored(&self) -> Ignored {
         self.rest.held.ignored
     }
 
-    /// How many bytes wait here: those of a packet that has not come whole, and contents
-    /// that were deferred.
+    /// Returns how many bytes are buffered here: of an incomplete packet, and of deferred contents.
     #[must_use]
     pub fn buffered(&self) -> usize {
         let deferred: usize = self.rest.held.rare.deferred.iter().map(Vec::len).sum();
         self.rest.held.tail.len() - self.rest.held.taken + deferred
     }
 
-    /// Whether a packet has come in part.
+    /// Whether part of a packet has arrived.
     pub(super) fn is_within_packet(&self) -> bool {
         self.rest.held.tail.len() > self.rest.held.taken
     }
 
-    /// Whether packets may wait here for a turn, without another byte from the peer: they
-    /// came with the handshake, or were deferred. Then call [`Inbound::receive`] with 0,
-    /// for the peer may send nothing more until it has an answer.
+    /// Whether packets may wait here that need no more bytes from the peer, because they came with
+    /// the handshake or were deferred. If so, call [`Inbound::receive`] with `len` 0: the peer may
+    /// send nothing more until it has an answer.
     #[must_use]
     pub fn has_pending_input(&self) -> bool {
         let needed = self.rest.expected().unwrap_or(LENGTH_LEN);
@@ -114,7 +114,7 @@ impl Inbound {
                 || self.rest.held.tail.len() - self.rest.held.taken >= needed)
     }
 
-    /// As [`Inbound::receive`], for bytes in a buffer of the caller.
+    /// Like [`Inbound::receive`], for bytes in the caller's own buffer.
     ///
     /// # Errors
     ///
@@ -127,26 +127,26 @@ impl Inbound {
         self.receive(batch, bytes.len())
     }
 
-    /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: adds every
-    /// packet that is now whole to the batch, after those that were deferred, and keeps the
-    /// rest for later. Returns how many packets it added.
+    /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: adds every complete
+    /// packet to the batch, after any deferred ones, and keeps the rest for later. Returns the
+    /// number of packets added.
     ///
-    /// With 0 it adds what waits here ([`Inbound::has_pending_input`]).
+    /// With `len` 0 it adds the packets that wait here ([`Inbound::has_pending_input`]).
     ///
-    /// A packet that belongs to a small turn, or a long one that has come in pieces, may be opened here and now,
-    /// by the session's engine, if that has one thread and no GPU. That shows when the batch has been opened.
+    /// The session's engine may open a packet immediately if the turn is small, or if a long packet
+    /// arrived in pieces; only an engine with one thread and no GPU does so. The result becomes
+    /// visible when the batch has been opened.
     ///
     /// # Errors
     ///
-    /// [`OpenError::TooLong`] as soon as the peer announces such a packet. Packets from
-    /// before it can still be taken. [`OpenError::NotInBatch`] if packets of an earlier turn
-    /// were neither taken nor deferred. [`OpenError::BatchFull`], [`OpenError::Exhausted`].
-    /// Every error ends the session: bytes that come later are dropped.
+    /// [`OpenError::TooLong`] as soon as the peer announces too long a packet; packets before it
+    /// can still be taken. [`OpenError::NotInBatch`] if packets of an earlier turn were neither
+    /// taken nor deferred. [`OpenError::BatchFull`] and [`OpenError::Exhausted`]. Every error ends
+    /// the session: bytes received later are dropped.
     ///
     /// # Panics
     ///
-    /// If that room was shorter than `len`, or has been taken or written over
-    /// since.
+    /// If `len` exceeds the length of that room, or the room has been taken or overwritten since.
     pub fn receive(&mut self, batch: &mut OpenBatch, len: usize) -> Result<usize, OpenError> {
         let rest = &mut self.rest;
         if rest.turn != batch.arena().turn() {
@@ -163,7 +163,7 @@ impl Inbound {
         let before = batch.len();
         let start = batch.arena_mut().commit(len);
         let mut result = self.scan(batch, start..start + len).map(|()| 0);
-        // Also if a new packet is refused: those that were deferred came before it.
+        // Even if a new packet is refused: the deferred ones came before it.
         if self.rest.has_deferred() {
             result = result.and(self.put_back(batch));
         }
@@ -173,7 +173,7 @@ impl Inbound {
         }
     }
 
-    /// Puts the packets that were deferred into the batch. Returns how many.
+    /// Moves the deferred packets into the batch. Returns their number.
     #[cold]
     fn put_back(&mut self, batch: &mut OpenBatch) -> Result<usize, OpenError> {
         let rare = self.rest.rare_mut();
@@ -190,15 +190,15 @@ impl Inbound {
         Ok(deferred)
     }
 
-    /// Takes bytes of the peer from the front of `bytes` up to the end of the next genuine
-    /// packet, and returns its contents. `None` if they end before it; then `bytes` is
-    /// empty. Decoys are dropped and counted. For a program without batches: call it until
-    /// it returns `None`, also right after the handshake, with no bytes.
+    /// Consumes bytes from the front of `bytes` up to the end of the next genuine packet, and
+    /// returns its contents. Returns `None` if `bytes` ends before that; `bytes` is then empty.
+    /// Decoys are dropped and counted. For programs without batches: call it until it returns
+    /// `None`, and once right after the handshake, with no bytes.
     ///
     /// # Errors
     ///
-    /// See [`OpenError`]. Every error ends the session but [`OpenError::NotInBatch`]: packets
-    /// of this session wait in a batch or were deferred, and come first.
+    /// See [`OpenError`]. Every error ends the session, except [`OpenError::NotInBatch`]: packets
+    /// of this session are still in a batch or deferred, and must be taken first.
     ///
     /// ```
     /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
@@ -211,7 +211,8 @@ impl Inbound {
     /// # let mut wire = Vec::new();
     /// # alice.outbound.seal(PacketKind::Genuine, b"one", &mut wire)?;
     /// # alice.outbound.seal(PacketKind::Genuine, b"two", &mut wire)?;
-    /// // Bytes arrive as they like: here with all but the last of the second packet.
+    /// // The peer's bytes may arrive in any pieces: here all but the last byte of the second
+    /// packet.
     /// let mut bytes = &wire[..wire.len() - 1];
     /// assert_eq!(bob.inbound.open(&mut bytes)?, Some(&b"one"[..]));
     /// assert_eq!(bob.inbound.open(&mut bytes)?, None);
@@ -234,7 +235,7 @@ impl Inbound {
         }
     }
 
-    /// As [`Inbound::open`]: where the contents lie in `tail`.
+    /// Like [`Inbound::open`]: returns the range of the contents in `tail`.
     fn open_next(&mut self, bytes: &mut &[u8]) -> Result<Option<Range<usize>>, OpenError> {
         loop {
             let wire_len = match self.rest.expected() {
@@ -262,18 +263,17 @@ impl Inbound {
         }
     }
 
-    /// Finds the packets in the bytes that came, which lie in `new`: the last bytes of the
-    /// arena that are taken.
+    /// Finds the packets in the bytes that arrived, `new`: the last bytes taken from the arena.
     fn scan(&mut self, batch: &mut OpenBatch, new: Range<usize>) -> Result<(), OpenError> {
-        // How far the new bytes are used, and the end of the bytes that the batch keeps.
+        // The end of the new bytes that are consumed, and of the bytes that the batch keeps.
         let (mut at, mut kept) = (new.start, new.start);
-        // The tail comes first.
+        // First the tail.
         if self.rest.has_tail {
             (at, kept) = self.scan_tail(batch, &new)?;
         }
-        // The other packets lie where they came.
+        // The other packets are opened where they arrived.
         if !self.rest.has_tail {
-            // Most peers send one packet at a time, which takes less time alone.
+            // Most peers send one packet at a time, which is faster without an interval.
             let (mut is_first, mut is_whole) = (true, true);
             while is_whole && new.end - at >= LENGTH_LEN {
                 let is_single = is_first
@@ -300,10 +300,10 @@ impl Inbound {
         Ok(())
     }
 
-    /// Finds the packets that begin in the tail, as [`Inbound::scan`]. A packet's bytes must be neighbours, so
-    /// such a packet is put together at the arena's end.
-    /// Returns how far the new bytes are used, and the end of the bytes that the batch keeps.
-    // Not part of its caller, which does less where packets come whole.
+    /// Finds the packets that begin in the tail, like [`Inbound::scan`]. A packet's bytes must be
+    /// contiguous, so such a packet is assembled at the end of the arena. Returns the end of the
+    /// new bytes that are consumed, and of the bytes that the batch keeps.
+    // Outlined, because complete packets do not need it.
     #[inline(never)]
     fn scan_tail(
         &mut self,
@@ -355,8 +355,8 @@ impl Inbound {
         Ok((at, kept))
     }
 
-    /// Adds the packet that begins at `at` to the batch if it ends at `end` or before, and moves `at`
-    /// behind it. Returns whether it does. At least [`LENGTH_LEN`] bytes must lie at `at`.
+    /// Adds the packet that begins at `at` to the batch if it is complete by `end`, and moves `at`
+    /// past it. Returns whether it did. At least [`LENGTH_LEN`] bytes must lie at `at`.
     #[inline(always)]
     fn add_one(
         &mut self,
@@ -376,10 +376,10 @@ impl Inbound {
         Ok(true)
     }
 
-    /// As [`Inbound::add_one`], for all packets from `at` on up to a rekey, which all wait for
-    /// the engine. Returns false if the last one has not come whole. At least
-    /// [`OVERHEAD`] bytes must lie at `at`; up to three may be left for [`Inbound::add_one`].
-    // Not part of its caller, which does less for a single packet.
+    /// Like [`Inbound::add_one`], for all packets from `at` up to the next rekey; all of them wait
+    /// for the engine. Returns false if the last one is incomplete. At least [`OVERHEAD`] bytes
+    /// must lie at `at`; up to three may be left for [`Inbound::add_one`].
+    // Outlined, because a single packet does not need it.
     #[inline(never)]
     fn add_interval(
         &mut self,
@@ -395,7 +395,7 @@ impl Inbound {
         let (mut start, mut bytes) = (index(*at), &bytes[*at..end]);
         let (mut lengths, mut result) = (0, Ok(true));
         for packet in interval.packets() {
-            // Four bytes are read faster than three, and every packet has as many.
+            // Reading four bytes is faster than reading three, and every packet has that many.
             let Some(&[a, b, c, _]) = bytes.first_chunk() else {
                 break;
             };
@@ -423,7 +423,7 @@ impl Inbound {
         result
     }
 
-    /// Decrypts a length and checks it. Returns that of the packet on the wire.
+    /// Decrypts and checks a length. Returns the length of the whole packet on the wire.
     #[inline]
     fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, OpenError> {
         let length = self.cipher.next_length(length)?;
@@ -452,7 +452,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Ends the session; packets that still wait are lost.
+    /// Ends the session. Packets not taken yet are lost.
     #[cold]
     pub(super) fn fail(&mut self, error: OpenError) -> OpenError {
         let rest = &mut self.rest;
@@ -475,8 +475,8 @@ mod tests {
     use alloc::vec;
     use packetlane_lanes::Backend;
 
-    /// A long packet that comes in two pieces shows after the engine's call; of a forged one nothing does. The
-    /// packets behind it are opened, too.
+    /// A long packet that arrives in two pieces becomes visible after the engine's call; a forged
+    /// one never does. The packets after it are opened too.
     #[test]
     fn long_packets_in_pieces() {
         const LONG: usize = 32 * 1024;
@@ -484,7 +484,7 @@ mod tests {
             let engine = Engine::on(*backend).unwrap();
             let cipher = || Cipher::new(engine, &[1; 32], &[2; 32]);
             let contents: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
-            // How long, and how much of it comes before.
+            // The length, and how much of it arrives first.
             let cases = [
                 (LONG - 1, LONG),
                 (LONG, LONG / 2 - 100),
@@ -544,7 +544,8 @@ mod tests {
         }
     }
 
-    /// Long packets that came whole with the handshake, between short ones, and one whose end follows.
+    /// Long packets that arrived complete with the handshake, between short ones, and one whose end
+    /// arrives later.
     #[test]
     fn long_packets_that_came_before_the_first_turn() {
         for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {

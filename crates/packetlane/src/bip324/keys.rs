@@ -28,8 +28,8 @@ pub enum Role {
     Responder,
 }
 
-/// A secret key and its ElligatorSwift public key (BIP324, "ElligatorSwift encoding"). The
-/// secret is wiped on drop.
+/// A secret key and its ElligatorSwift public key (BIP324, "ElligatorSwift encoding"). The secret
+/// is wiped on drop.
 pub struct Keypair {
     /// Boxed, because moving a secret leaves a copy at its old address, which nothing wipes.
     secret: Box<SecretKey>,
@@ -47,8 +47,8 @@ impl Keypair {
     ///
     /// # Errors
     ///
-    /// [`HandshakeError::SecretKey`] if `secret` is zero or not below the order of secp256k1. For random bytes the chance is
-    /// less than 2^-127.
+    /// [`HandshakeError::SecretKey`] if `secret` is zero or not below the group order of secp256k1.
+    /// For random bytes, the probability is less than 2^-127.
     pub fn new(secret: &[u8; 32], auxiliary: &[u8; 32]) -> Result<Self, HandshakeError> {
         let secret = parse(secret)?;
         let public = ElligatorSwift::from_seckey(context(auxiliary), secret, Some(*auxiliary));
@@ -58,8 +58,8 @@ impl Keypair {
         })
     }
 
-    /// Combines a secret key with an encoding of its public key that was computed before.
-    /// Whether they match is not checked.
+    /// Combines a secret key with a public key encoding that was computed before. Does not check
+    /// that they match.
     ///
     /// # Errors
     ///
@@ -74,15 +74,15 @@ impl Keypair {
         })
     }
 
-    /// The public key in its encoding for the wire.
+    /// Returns the encoded public key, as sent on the wire.
     #[must_use]
     pub fn public(&self) -> &[u8; ELLSWIFT_LEN] {
         &self.public
     }
 
-    /// The secret that this key, in `role`, shares with the peer's public key `theirs`
-    /// (BIP324's `v2_ecdh`). Any 64 bytes encode a public key. It is wiped on drop, and boxed so
-    /// that a move leaves no copy.
+    /// Computes the secret that this key, in `role`, shares with the peer's public key `theirs`
+    /// (BIP324's `v2_ecdh`). Any 64 bytes encode a public key. The result is wiped on drop, and
+    /// boxed so that a move leaves no copy.
     #[must_use]
     pub fn shared_secret(
         &self,
@@ -124,8 +124,8 @@ fn parse(secret: &[u8; 32]) -> Result<SecretKey, HandshakeError> {
     SecretKey::from_slice(secret).map_err(|_| HandshakeError::SecretKey)
 }
 
-/// The context for all key generation. There is one per process, because creating it costs half
-/// as much as a handshake. `seed` blinds it at creation.
+/// Returns the context for all key generation. There is one per process, because creating it costs
+/// half as much as a handshake. `seed` blinds it at creation.
 fn context(seed: &[u8; 32]) -> &'static Secp256k1<All> {
     static CONTEXT: OnceBox<Secp256k1<All>> = OnceBox::new();
     CONTEXT.get_or_init(|| {
@@ -135,22 +135,22 @@ fn context(seed: &[u8; 32]) -> &'static Secp256k1<All> {
     })
 }
 
-/// The keys that both sides derive from the shared secret (BIP324, "Keys and session ID").
-/// Wiped on drop.
+/// The keys that both sides derive from the shared secret (BIP324, "Keys and session ID"). Wiped on
+/// drop.
 pub struct SessionKeys {
-    /// FSChaCha20 key of the lengths that the initiator sends.
+    /// The FSChaCha20 key for lengths that the initiator sends.
     pub initiator_length: [u8; 32],
-    /// FSChaCha20Poly1305 key of the packets that the initiator sends.
+    /// The FSChaCha20Poly1305 key for packets that the initiator sends.
     pub initiator_packet: [u8; 32],
-    /// FSChaCha20 key of the lengths that the responder sends.
+    /// The FSChaCha20 key for lengths that the responder sends.
     pub responder_length: [u8; 32],
-    /// FSChaCha20Poly1305 key of the packets that the responder sends.
+    /// The FSChaCha20Poly1305 key for packets that the responder sends.
     pub responder_packet: [u8; 32],
     /// The garbage terminator that the initiator sends.
     pub initiator_terminator: [u8; TERMINATOR_LEN],
     /// The garbage terminator that the responder sends.
     pub responder_terminator: [u8; TERMINATOR_LEN],
-    /// The session id. It is equal on both sides unless the connection is intercepted.
+    /// The session id. Both sides have the same, unless the connection is intercepted.
     pub session_id: [u8; 32],
 }
 
@@ -158,14 +158,14 @@ impl SessionKeys {
     /// Length of a garbage terminator, in bytes.
     pub const TERMINATOR_LEN: usize = TERMINATOR_LEN;
 
-    /// Derives the keys with HKDF-SHA256 for the network of this magic. They are boxed so that a
+    /// Derives the keys with HKDF-SHA256 for the network with this magic. They are boxed so that a
     /// move leaves no copy.
     #[must_use]
     pub fn derive(shared_secret: &[u8; 32], magic: [u8; 4]) -> Box<Self> {
         let mut salt = *b"bitcoin_v2_shared_secret....";
         salt[24..].copy_from_slice(&magic);
         let hkdf = Hkdf::<Sha256>::new(Some(&salt), shared_secret);
-        // Keys are written in place, too.
+        // Keys are written in place, for the same reason.
         let expand = |info: &[u8], place: &mut [u8; 32]| {
             hkdf.expand(info, place)
                 .expect("32 bytes are less than HKDF's 255 * 32");

@@ -1,5 +1,4 @@
-//! The packets that a receiving half has in a batch that an engine has opened: taken, or deferred to a
-//! later turn.
+//! Takes or defers the packets that a receiving half has in an opened batch.
 
 use super::error::OpenError;
 use super::inbound::Inbound;
@@ -13,15 +12,15 @@ use core::slice;
 use packetlane_lanes::{Job, Outcome};
 
 impl Inbound {
-    /// Keeps the packets of the batch that nobody took, for a later turn: they would be lost
-    /// when the batch is cleared. For a peer that sends faster than it takes its answers;
-    /// until it has taken some, read nothing more from it.
+    /// Keeps the batch's packets that were not taken for a later turn; clearing the batch would
+    /// lose them. Use it when a peer sends faster than it reads its answers, and read nothing more
+    /// from that peer until it has read some.
     ///
     /// # Errors
     ///
-    /// As [`Inbound::packets`]: [`OpenError::NotOpened`] if the batch has not been opened; then nothing
-    /// changes. A packet that cannot be opened ends the session, and packets before it are
-    /// lost: take them instead if they matter.
+    /// As for [`Inbound::packets`]. After [`OpenError::NotOpened`] (the batch has not been opened)
+    /// nothing has changed. A packet that cannot be opened ends the session, and the packets before
+    /// it are lost: take them instead if they matter.
     ///
     /// ```
     /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
@@ -49,8 +48,8 @@ impl Inbound {
     /// # }
     /// ```
     pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
-        // All or none: what stays would be taken before what was deferred. Packets are opened
-        // in the order in which they were added.
+        // All or none: packets left in the batch would be taken before the deferred ones. Packets
+        // are opened in the order in which they were added.
         let last = self.rest.last_waiting();
         if self.rest.turn == batch.arena().turn()
             && last.is_some_and(|last| batch.outcome(last) == Outcome::Pending)
@@ -64,12 +63,12 @@ impl Inbound {
         Ok(())
     }
 
-    /// The contents of the packets that [`Inbound::receive`] added to the batch and that
-    /// nobody took yet, once the batch has been opened. Decoys are dropped and counted.
+    /// Returns the contents of the packets that [`Inbound::receive`] added to the batch and that
+    /// were not taken yet. The batch must have been opened. Decoys are dropped and counted.
     ///
-    /// After the last packet it yields the error that [`Inbound::receive`] returned, if one.
-    // Always part of its caller: a value returned through memory would be written in pieces of 8 bytes and read
-    // in pieces of 16, which waits until the pieces are in the cache.
+    /// If [`Inbound::receive`] returned an error, the iterator yields it after the last packet.
+    // Always inlined: a value returned through memory would be written in 8-byte pieces and read in
+    // 16-byte pieces, which stalls store forwarding.
     #[inline(always)]
     pub fn packets<'b>(
         &mut self,
@@ -93,8 +92,8 @@ impl Inbound {
         }
     }
 
-    /// As [`Inbound::packets`], for programs that speak Bitcoin's protocol: each packet's message,
-    /// its type and its payload. Packets that hold none are dropped and
+    /// Like [`Inbound::packets`], for programs that speak Bitcoin's protocol: returns the type and
+    /// the payload of each packet's message. Packets that hold no valid message are dropped and
     /// [counted](Inbound::ignored).
     ///
     /// ```
@@ -107,7 +106,7 @@ impl Inbound {
     /// # let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
     /// # let mut bob = Session::from_keys(engine, &keys, Role::Responder);
     /// # let mut wire = Vec::new();
-    /// // Of a type that this version does not know.
+    /// // A message type that this version does not know.
     /// alice.outbound.seal(PacketKind::Genuine, &[127, 1, 2], &mut wire)?;
     /// let ping = MessageType::new(b"ping")?;
     /// let contents = [ping.short_id().unwrap(), 3];
@@ -131,9 +130,9 @@ impl Inbound {
         }
     }
 
-    /// One step of [`Packets`]: where the next genuine packet's contents lie in
-    /// the batch's arena.
-    // Always part of its callers: most calls do little.
+    /// One step of [`Packets`]: returns the range of the next genuine packet's contents in the
+    /// batch's arena.
+    // Always inlined: most calls do little.
     #[inline(always)]
     pub(super) fn next_packet(
         &mut self,
@@ -145,7 +144,7 @@ impl Inbound {
             return next;
         }
         while let Some(packet) = self.rest.first_waiting() {
-            // A mistake of the caller's leaves the packets where they are.
+            // After a caller's mistake, the packets stay where they are.
             if self.rest.turn != batch.arena().turn() {
                 return Some(Err(OpenError::NotInBatch));
             }
@@ -162,7 +161,7 @@ impl Inbound {
         self.rest.failed().map(Err)
     }
 
-    /// What is wrong with packet number `packet` of the batch.
+    /// Returns the error for packet number `packet` of the batch.
     #[cold]
     fn not_authentic(&mut self, batch: &OpenBatch, packet: usize) -> OpenError {
         match batch.outcome(packet) {
@@ -175,13 +174,14 @@ impl Inbound {
     }
 }
 
-/// Iterator over the packets of one session in a batch; see
-/// [`Inbound::packets`]. It ends after an error.
+/// Iterator over the packets of one session in a batch; see [`Inbound::packets`]. Ends after an
+/// error.
 #[derive(Debug)]
 struct Packets<'s, 'b> {
     inbound: &'s mut Inbound,
     batch: &'b OpenBatch,
-    /// The packets that wait and have run. [`Inbound::next_packet`] does the same for each, but asks more.
+    /// The waiting packets that have run. A fast path: [`Inbound::next_packet`] would return the
+    /// same, with more checks.
     run: Zip<slice::Iter<'b, Job>, slice::Iter<'b, Outcome>>,
     ended: bool,
 }
@@ -205,14 +205,14 @@ impl<'b> Iterator for Packets<'_, 'b> {
         if self.inbound.rest.waiting.is_empty() && !self.inbound.rest.has_rare {
             return None;
         }
-        self.next_beside_run()
+        self.next_outside_run()
     }
 }
 
 impl<'b> Packets<'_, 'b> {
-    /// The next packet that does not lie in the run, or what is wrong.
+    /// Returns the next packet that is not in `run`, or the error.
     #[inline(never)]
-    fn next_beside_run(&mut self) -> Option<Result<&'b [u8], OpenError>> {
+    fn next_outside_run(&mut self) -> Option<Result<&'b [u8], OpenError>> {
         self.run = [].iter().zip(&[]);
         if self.ended {
             return None;
@@ -223,8 +223,8 @@ impl<'b> Packets<'_, 'b> {
     }
 }
 
-/// Iterator over the messages of one session in a batch; see [`Inbound::messages`]. It ends after
-/// an error.
+/// Iterator over the messages of one session in a batch; see [`Inbound::messages`]. Ends after an
+/// error.
 #[derive(Debug)]
 struct Messages<'s, 'b> {
     packets: Packets<'s, 'b>,

@@ -1,5 +1,5 @@
-//! The sending half of a session: it writes packets into a batch, which an engine seals for
-//! all sessions at once.
+//! The sending half of a session: it writes packets into a batch, which an engine seals for all
+//! sessions at once.
 
 use super::cipher::Cipher;
 use super::error::SealError;
@@ -16,12 +16,12 @@ use packetlane_lanes::{Block, Kernels};
 
 /// The sending half of a session.
 ///
-/// Every packet that it adds to a batch must be sealed and sent, in order: the
-/// counters of both sides go on with it.
+/// Every packet that it adds to a batch must be sealed and sent, in order: each one advances the
+/// counters that both sides must agree on.
 #[derive(Debug)]
 pub struct Outbound {
     cipher: Cipher,
-    /// Whose its slots are.
+    /// The owner recorded in its slots.
     owner: Owner,
 }
 
@@ -31,29 +31,28 @@ impl Outbound {
         Self { cipher, owner }
     }
 
-    /// Whether keystream of the next packets is precomputed; see
+    /// Turns the precomputed keystream of the next packets on or off; see
     /// [`Cipher::set_precomputed_keystream`].
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.cipher.set_precomputed_keystream(on);
     }
 
-    /// Asks for the memory that the next packet needs, without waiting for it. A program that
-    /// visits thousands of sessions in a turn, whose memory is in no cache by then, should
-    /// call it some eight sessions before it uses one. Large
-    /// pages help it too, on virtual machines most: with glibc, start it with
-    /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
+    /// Prefetches the memory that the next packet needs, without waiting for it. A program that
+    /// visits thousands of sessions per turn, whose memory has left the cache by then, should call
+    /// this about eight sessions before it uses one. Large pages help too, most on virtual
+    /// machines: with glibc, start the program with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
     #[inline]
     pub fn prefetch(&self) {
         self.cipher.prefetch();
     }
 
-    /// Adds a packet with `contents` to the batch. [`SealBatch::wire`] gives its
-    /// bytes when the batch has been sealed. Few packets, and long ones, are sealed here
-    /// already, which takes less time; the engine must be called all the same.
+    /// Adds a packet with `contents` to the batch. [`SealBatch::wire`] returns its bytes once the
+    /// batch has been sealed. Long packets, and packets of small turns, are sealed immediately,
+    /// which is faster; the engine must be called all the same.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
+    /// See [`SealError`]. Nothing is added or counted then.
     #[inline]
     pub fn push(
         &mut self,
@@ -65,24 +64,25 @@ impl Outbound {
         Ok(self.slot(batch, start..start + contents.len() + OVERHEAD))
     }
 
-    /// Adds a packet for each of `packets`, its kind and contents, to the batch. That takes less time than
-    /// [`Outbound::push`] for each, and they have one slot, as neighbours. `packets` are iterated over
-    /// twice.
+    /// Adds a packet for each item of `packets` (kind and contents) to the batch. Faster than
+    /// calling [`Outbound::push`] for each; the packets are contiguous and share one slot.
+    /// `packets` is iterated twice.
     ///
-    /// A long queue should be sealed in parts, of [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES) each.
+    /// Seal a long queue in parts of [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES) each.
     ///
-    /// Packets that are long are sealed at once, by the session's engine, if it has one thread and no GPU and the
-    /// batch has nothing to do; few short ones are, too. All show when an engine has sealed the batch.
+    /// As with [`Outbound::push`], the session's engine may seal packets immediately: long ones if
+    /// it has one thread and no GPU and the batch has no pending packets, and short ones of a small
+    /// turn. All become visible when an engine has sealed the batch.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
+    /// See [`SealError`]. Nothing is added or counted then.
     ///
     /// # Panics
     ///
-    /// If the clone of `packets` gave another number of packets, or other lengths. After that, or if
-    /// `packets` panic themselves, the session is of no use: the peer would miss packets that were
-    /// counted.
+    /// If the clone of `packets` yields a different number of packets or different lengths. After
+    /// that, or if `packets` itself panics, the session is unusable: packets have been counted that
+    /// the peer would never get.
     ///
     /// ```
     /// # use packetlane::bip324::{Role, Session, SessionKeys};
@@ -162,8 +162,8 @@ impl Outbound {
             .slot(self.owner, start..end, first..packets_end))
     }
 
-    /// Adds `count` packets to `place` in the arena, which is taken, and seals them from where they lie, up to
-    /// [`MAX_SOURCES`] at a time.
+    /// Adds `count` packets at `place` in the arena, which is taken, and seals them directly from
+    /// their source, up to [`MAX_SOURCES`] at a time.
     #[inline(never)]
     fn add_from_source<'c>(
         &mut self,
@@ -191,8 +191,9 @@ impl Outbound {
         Ok(())
     }
 
-    /// Adds `count` packets, or as many as there are before a rekey, to `place` in the arena, which is taken,
-    /// where `write` writes each, without precomputed keystream. Returns where they end.
+    /// Adds `count` packets, or those left before the rekey if fewer, at `place` in the arena,
+    /// which is taken. `write` writes each one. Does not use precomputed keystream. Returns the end
+    /// of the packets.
     #[inline(always)]
     fn add_interval<'c>(
         &mut self,
@@ -224,13 +225,14 @@ impl Outbound {
         Ok(at)
     }
 
-    /// Adds a packet with contents of `contents_len` bytes to the batch, which `write` writes where the
-    /// packet will lie, so that a message need not be serialised into another buffer first. The slice shows bytes of
-    /// earlier turns: all of it must be written. If `write` panics nothing is added.
+    /// Adds a packet with contents of `contents_len` bytes to the batch. `write` writes the
+    /// contents in place, so a message need not be serialised into another buffer first. The slice
+    /// it gets contains bytes of earlier turns and must be overwritten completely. If `write`
+    /// panics, nothing is added.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then, and `write` is not called.
+    /// See [`SealError`]. Nothing is added or counted then, and `write` is not called.
     ///
     /// ```
     /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
@@ -262,8 +264,8 @@ impl Outbound {
         self.commit(batch, kind, draft)
     }
 
-    /// Takes the place of a packet with contents of `contents_len` bytes in the batch: the first half of
-    /// [`Outbound::push_with`], for callers that have no closures.
+    /// Reserves space for a packet with contents of `contents_len` bytes in the batch: the first
+    /// half of [`Outbound::push_with`], for callers without closures.
     ///
     /// # Errors
     ///
@@ -292,7 +294,7 @@ impl Outbound {
         })
     }
 
-    /// As [`Outbound::begin`] for a message, whose type is written.
+    /// Like [`Outbound::begin`], for a message; writes its type.
     ///
     /// # Errors
     ///
@@ -311,11 +313,12 @@ impl Outbound {
         Ok(draft)
     }
 
-    /// Adds the packet of a draft, whose contents are written: the second half of [`Outbound::push_with`].
+    /// Adds the packet of a draft whose contents have been written: the second half of
+    /// [`Outbound::push_with`].
     ///
     /// # Errors
     ///
-    /// [`SealError::Stale`], [`SealError::Exhausted`].
+    /// [`SealError::Stale`] or [`SealError::Exhausted`].
     #[inline]
     pub(crate) fn commit(
         &mut self,
@@ -334,14 +337,14 @@ impl Outbound {
         } = draft;
         let plan = match self.cipher.plan(batch, 1, contents_len) {
             Plan::Now => Plan::Now,
-            // Its contents lie in the batch already.
+            // The contents are in the batch already.
             Plan::FromSource | Plan::WithBatch => Plan::WithBatch,
         };
         self.finish(batch, kind, start, contents_len, plan)?;
         Ok(self.slot(batch, start..start + contents_len + OVERHEAD))
     }
 
-    /// Adds the packet at `start` in the arena, whose contents are there.
+    /// Adds the packet at `start` in the arena, whose contents have been written.
     #[inline(always)]
     fn finish(
         &mut self,
@@ -362,14 +365,14 @@ impl Outbound {
         Ok(())
     }
 
-    /// The slot of the packet that was added last, which lies in `wire`.
+    /// Returns the slot of the packet that was added last, at `wire`.
     #[inline]
     fn slot(&self, batch: &SealBatch, wire: Range<usize>) -> Slot {
         let packets = batch.len();
         batch.arena().slot(self.owner, wire, packets - 1..packets)
     }
 
-    /// Adds a packet whose contents are `beginning`, then `rest`. Returns where it begins.
+    /// Adds a packet whose contents are `beginning`, then `rest`. Returns its start.
     fn add(
         &mut self,
         batch: &mut SealBatch,
@@ -395,12 +398,12 @@ impl Outbound {
         Ok(start)
     }
 
-    /// Adds a packet with a message to the batch: its type in the shortest form that every
+    /// Adds a packet with a message to the batch: its type, in the shortest encoding that every
     /// peer understands, then its payload.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
+    /// See [`SealError`]. Nothing is added or counted then.
     ///
     /// ```
     /// # use packetlane::bip324::{Role, Session, SessionKeys};
@@ -432,12 +435,12 @@ impl Outbound {
         Ok(self.slot(batch, start..start + wire_len))
     }
 
-    /// As [`Outbound::push_message`], with a payload of `payload_len` bytes, which `write` writes as in
-    /// [`Outbound::push_with`].
+    /// Like [`Outbound::push_message`], with a payload of `payload_len` bytes that `write` writes
+    /// in place, as in [`Outbound::push_with`].
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then, and `write` is not called.
+    /// See [`SealError`]. Nothing is added or counted then, and `write` is not called.
     #[inline]
     pub fn push_message_with(
         &mut self,
@@ -451,7 +454,7 @@ impl Outbound {
         self.commit(batch, PacketKind::Genuine, draft)
     }
 
-    /// Appends one packet to `out`, sealed, without a batch.
+    /// Seals one packet without a batch and appends it to `out`.
     ///
     /// # Errors
     ///
@@ -466,25 +469,25 @@ impl Outbound {
     }
 }
 
-/// Why [`Outbound::push_many`] panics.
+/// Panic message of [`Outbound::push_many`].
 const OTHER_PACKETS: &str = "the clone of the iterator gave other packets";
 
-/// How many packets are sealed from where they lie at a time, as many as a backend takes at a time.
+/// How many packets are sealed from their source at once: as many as a backend takes per call.
 const MAX_SOURCES: usize = 256;
 
-/// A packet whose contents are being written, in a batch.
+/// A packet in a batch whose contents are still being written.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// Where it begins in the arena.
+    /// Its start in the arena.
     start: usize,
     contents_len: usize,
-    /// How many bytes of the contents are written.
+    /// How many bytes of the contents have been written.
     written: usize,
     turn: u64,
 }
 
 impl Draft {
-    /// The place of its contents, or of what is left of them to write.
+    /// Returns the part of the contents that remains to be written.
     ///
     /// # Errors
     ///
@@ -500,23 +503,23 @@ impl Draft {
     }
 }
 
-/// What comes before the contents of a packet.
+/// The bytes of a packet before its contents.
 type Front = [u8; LENGTH_LEN + HEADER_LEN];
 
-/// The front of a packet with an encrypted length.
+/// Returns the front of a packet with an encrypted length.
 #[inline(always)]
 fn front(encrypted_length: u32, kind: PacketKind) -> Front {
-    // In one number, and not byte by byte.
+    // As one number, not byte by byte.
     (encrypted_length | u32::from(kind.header()) << (8 * LENGTH_LEN)).to_le_bytes()
 }
 
-/// The bytes of the packet that begins at `start`, and those behind it.
+/// Returns the bytes of the packet that begins at `start`, and all after it.
 #[inline(always)]
 fn bytes_from(batch: &mut SealBatch, start: usize) -> &mut [u8] {
     &mut batch.arena_mut().bytes_mut()[start..]
 }
 
-/// Writes the front of a packet. Returns the place of its contents, of `contents_len` bytes.
+/// Writes the front of a packet. Returns the space for its contents, of `contents_len` bytes.
 #[inline(always)]
 fn write_front(packet: &mut [u8], front: Front, contents_len: usize) -> &mut [u8] {
     let (place, contents) = packet[..front.len() + contents_len].split_at_mut(front.len());
@@ -524,7 +527,7 @@ fn write_front(packet: &mut [u8], front: Front, contents_len: usize) -> &mut [u8
     contents
 }
 
-/// Writes a packet up to its tag. Its contents are `beginning`, then `rest`.
+/// Writes a packet up to its tag. The contents are `beginning`, then `rest`.
 #[inline(always)]
 fn write(packet: &mut [u8], front: Front, beginning: &[u8], rest: &[u8]) {
     let contents = write_front(packet, front, beginning.len() + rest.len());
@@ -535,15 +538,15 @@ fn write(packet: &mut [u8], front: Front, beginning: &[u8], rest: &[u8]) {
 #[inline(always)]
 fn write_contents(place: &mut [u8], beginning: &[u8], rest: &[u8]) {
     let (place, rest_place) = place[..beginning.len() + rest.len()].split_at_mut(beginning.len());
-    // Not a call of `memcpy` for nothing.
+    // Saves a call of `memcpy`.
     if !beginning.is_empty() {
         place.copy_from_slice(beginning);
     }
     copy(rest_place, rest);
 }
 
-/// As [`write`], but of the packet's text, which begins with the header, only the first block is written. Returns
-/// what follows it.
+/// Like [`write`], but writes only the first block of the packet's text, which starts with the
+/// header. Returns the remaining contents.
 #[inline(always)]
 fn write_first<'c>(packet: &mut [u8], front: Front, beginning: &[u8], rest: &'c [u8]) -> &'c [u8] {
     const FIRST: usize = size_of::<Block>() - HEADER_LEN;
@@ -560,8 +563,9 @@ mod tests {
     use alloc::vec;
     use packetlane_lanes::Backend;
 
-    /// Packets of all lengths, pushed one by one and together, are what they are without a batch; long
-    /// ones are sealed from where they lie, also across a rekey. They show when the engine has been called.
+    /// Packets of all lengths, pushed one by one and together, equal those sealed without a batch.
+    /// Long ones are sealed from their source, also across a rekey. They become visible when the
+    /// engine has been called.
     #[test]
     fn long_packets_are_sealed_from_where_they_lie() {
         for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
@@ -621,7 +625,8 @@ mod tests {
         }
     }
 
-    /// A long packet between short ones whose keystream is precomputed, in a batch that has another session's.
+    /// A long packet between short ones with precomputed keystream, in a batch that also holds
+    /// another session's packets.
     #[test]
     fn a_long_packet_between_short_ones() {
         for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
@@ -651,9 +656,9 @@ mod tests {
         }
     }
 
-    /// Without precomputed keystream, and where threads share a batch, they wait for whoever runs it.
+    /// Without precomputed keystream, and where threads share a batch, packets wait for the engine.
     #[test]
-    fn long_packets_wait_where_others_run_them() {
+    fn long_packets_wait_for_threads() {
         let mut engines = vec![(Engine::best(), false)];
         #[cfg(feature = "parallel")]
         engines.push((Engine::best().with_threads(2), true));
@@ -673,7 +678,7 @@ mod tests {
         }
     }
 
-    /// Packets that are more than can still be sealed are refused together, and none never is.
+    /// More packets than the counters allow are refused together. Pushing none always succeeds.
     #[test]
     fn the_last_packets_are_pushed_together() {
         let new = || {

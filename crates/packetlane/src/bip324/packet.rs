@@ -1,21 +1,21 @@
-//! The form of a packet (BIP324, "Packet encryption"): an encrypted length, a header byte,
-//! the contents, a tag. Lengths of what comes before the first packet.
+//! The format of a packet (BIP324, "Packet encryption"): an encrypted length, a header byte, the
+//! contents, a tag. Also the lengths of what precedes the first packet.
 
 use packetlane_lanes::TAG_LEN;
 
-/// Length of the encrypted length in front of a packet, in bytes. It is little-endian.
+/// Length of the encrypted length field, in bytes. It is little-endian.
 pub(super) const LENGTH_LEN: usize = 3;
 
 /// Length of the header byte, in bytes.
 pub(super) const HEADER_LEN: usize = 1;
 
-/// Length of a packet beyond its contents: length, header and tag, in bytes.
+/// How much longer a packet is than its contents, in bytes: length field, header byte and tag.
 pub(super) const OVERHEAD: usize = LENGTH_LEN + HEADER_LEN + TAG_LEN;
 
-/// Longest contents that the format carries, in bytes: its length has 24 bits.
+/// Maximum length of contents, in bytes: the length field has 24 bits.
 pub(super) const MAX_CONTENTS_LEN: usize = (1 << 24) - 1;
 
-/// Length of a public key on the wire, in bytes.
+/// Length of an encoded public key, in bytes.
 pub(super) const ELLSWIFT_LEN: usize = 64;
 
 /// Length of a garbage terminator, in bytes.
@@ -24,21 +24,21 @@ pub(super) const TERMINATOR_LEN: usize = 16;
 /// Maximum length of a side's garbage, in bytes.
 pub(super) const MAX_GARBAGE_LEN: usize = 4095;
 
-/// The bit of the header byte that marks a decoy. The other bits mean nothing: they are
-/// sent as 0 and ignored.
+/// The bit of the header byte that marks a decoy. The other bits have no meaning: they are sent as
+/// 0 and ignored.
 const IGNORE_BIT: u8 = 0x80;
 
-/// What a packet is for.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketKind {
-    /// Its contents are a message (or the version packet's).
+    /// Carries a message (or is the version packet).
     Genuine,
-    /// Its contents mean nothing; the receiver drops it.
+    /// Carries nothing; the receiver drops it.
     Decoy,
 }
 
 impl PacketKind {
-    /// The header byte of a packet of this kind.
+    /// Returns the header byte of a packet of this kind.
     #[inline]
     pub(super) fn header(self) -> u8 {
         match self {
@@ -47,7 +47,7 @@ impl PacketKind {
         }
     }
 
-    /// The kind of a packet with this header byte. Only its top bit counts.
+    /// Returns the kind of a packet with this header byte. Only the top bit counts.
     #[inline]
     pub(super) fn from_header(header: u8) -> Self {
         if header & IGNORE_BIT == 0 {

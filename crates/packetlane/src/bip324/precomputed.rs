@@ -1,42 +1,43 @@
 //! Precomputed keystream of a session's next packets.
 //!
-//! A nonce is a counter, so the keystream of the next packets is known before their contents
-//! are. A single short packet leaves most lanes idle; so the call that encrypts it computes
-//! up to 32 blocks of keystream, and the session's next packets need no more than an XOR and
-//! a Poly1305.
+//! The nonce is a counter, so the keystream of the next packets can be computed before their
+//! contents exist. A single short packet leaves most lanes idle. The call that encrypts it
+//! therefore computes up to 32 blocks of keystream, and the session's next packets need only an XOR
+//! and a Poly1305.
 //!
-//! Precomputed keystream is as secret as the key: there is at most
-//! [`MAX_PRECOMPUTED_KEYSTREAM`] of it, it never reaches beyond a rekey, and what is used is
-//! wiped.
+//! Precomputed keystream is as secret as the key: there are at most [`MAX_PRECOMPUTED_KEYSTREAM`]
+//! bytes of it, it never crosses a rekey, and used blocks are wiped.
 
 use super::rekey::{REKEY_INTERVAL, nonce};
 use alloc::boxed::Box;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Block, Key};
 
-/// The most memory that precomputed keystream takes for one direction, in bytes.
+/// Maximum precomputed keystream for one direction, in bytes.
 pub(super) const MAX_PRECOMPUTED_KEYSTREAM: usize = 2048;
 
-/// The same in blocks: they fill two registers of AVX-512, which take little longer than one.
+/// The same, in blocks: they fill two AVX-512 registers per state word, which take little longer
+/// than one.
 const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();
 
-/// The most blocks that are precomputed of one packet: a call then serves two.
+/// Maximum number of blocks precomputed for one packet: a call then serves at least two packets.
 const MAX_PACKET_BLOCKS: usize = MAX_BLOCKS / 2;
 
-/// How many blocks of keystream a packet with `text_len` bytes of text takes: one is for its tag.
+/// Number of keystream blocks for a packet with `text_len` bytes of text, including the block for
+/// its tag.
 #[inline]
 fn blocks(text_len: usize) -> usize {
     1 + text_len.div_ceil(size_of::<Block>())
 }
 
-/// The blocks of one direction.
+/// The precomputed blocks of one direction.
 pub(super) struct PrecomputedKeystream {
     enabled: bool,
-    /// No memory before the first use.
+    /// Allocated on first use.
     blocks: Option<Box<[Block; MAX_BLOCKS]>>,
-    /// How many blocks each packet has; the last one may have fewer.
+    /// Number of blocks per packet; the last packet may have fewer.
     per_packet: u8,
-    /// The blocks that are left. The next packet's come first.
+    /// The range of the blocks that remain. The next packet's come first.
     next: u8,
     end: u8,
 }
@@ -52,7 +53,7 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Turns it on or off. Off wipes all blocks and gives their memory back.
+    /// Turns it on or off. Turning it off wipes all blocks and frees their memory.
     pub(super) fn enable(&mut self, on: bool) {
         self.enabled = on;
         if !on {
@@ -67,13 +68,13 @@ impl PrecomputedKeystream {
         self.enabled
     }
 
-    /// How many blocks to have of a packet with `text_len` bytes of text, one of few; 0 if that
-    /// does not pay.
+    /// Returns how many blocks to precompute for a packet with `text_len` bytes of text in a small
+    /// turn; 0 if it is not worthwhile.
     #[inline]
     pub(super) fn wanted(&self, backend: Backend, text_len: usize) -> usize {
-        // A longer text fills lanes without it and wants two: the tag's, and the odd one that
-        // the header byte makes. It wants none where Poly1305 is interleaved with ChaCha20's
-        // rounds.
+        // A longer text fills the lanes without precomputation and needs only two blocks: the
+        // tag's, and the odd one that the header byte adds. It needs none where Poly1305 is
+        // interleaved with the rounds of ChaCha20.
         match blocks(text_len) {
             _ if !self.enabled => 0,
             needed if needed > backend.kernels().max_precomputed_blocks() => 0,
@@ -82,8 +83,8 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Computes the blocks of the packets from `number` of `epoch` on, `per_packet` of each,
-    /// as if all were as long as the first. None may be left: so all that was computed before has been wiped.
+    /// Computes `per_packet` blocks for each packet from `number` of `epoch` on, as if all were as
+    /// long as the first. No blocks may remain; so everything computed before has been wiped.
     #[cold]
     #[allow(clippy::cast_possible_truncation, reason = "there are 32 blocks")]
     pub(super) fn compute(
@@ -115,26 +116,26 @@ impl PrecomputedKeystream {
             .precompute_keystream(key, &of[..end], &mut blocks[..end]);
     }
 
-    /// How many blocks are left.
+    /// Returns the number of blocks that remain.
     #[inline]
     pub(super) fn left(&self) -> usize {
         usize::from(self.end - self.next)
     }
 
-    /// How many blocks each packet has.
+    /// Returns the number of blocks per packet.
     #[inline]
     pub(super) fn per_packet(&self) -> usize {
         self.per_packet.into()
     }
 
-    /// Where the first `count` of the blocks that are left lie; there may be fewer.
+    /// Returns the range of the first `count` remaining blocks, or of all if there are fewer.
     #[inline]
     fn range(&self, count: usize) -> Range<usize> {
         let next = usize::from(self.next);
         next..usize::from(self.end).min(next + count)
     }
 
-    /// The first `count` of the blocks that are left, or fewer.
+    /// Returns the first `count` remaining blocks, or all if there are fewer.
     #[inline]
     pub(super) fn blocks(&self, count: usize) -> &[Block] {
         match &self.blocks {
@@ -143,7 +144,7 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Wipes the first `count` of the blocks that are left: they have been used, or will not be.
+    /// Wipes the first `count` remaining blocks: they were used, or will not be.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "there are 32 blocks")]
     pub(super) fn consume(&mut self, count: usize) {
@@ -157,7 +158,7 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Wipes all blocks: those that are left, because what was used has been wiped.
+    /// Wipes all remaining blocks. Used ones have been wiped already.
     pub(super) fn wipe(&mut self) {
         self.consume(self.left());
     }

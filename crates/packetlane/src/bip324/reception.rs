@@ -1,5 +1,5 @@
-//! What the receiving half of a session holds: the beginning of a packet that has not come whole, and
-//! which packets of a batch wait to be taken.
+//! The receive state of a session: the beginning of an incomplete packet, and which packets of a
+//! batch have not been taken yet.
 
 use super::buffer::{KEPT_BUFFER, append_expected};
 use super::error::OpenError;
@@ -13,30 +13,30 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::ops::Range;
 
-/// What [`Inbound`](super::Inbound) has in addition to its keys.
+/// The state of [`Inbound`](super::Inbound) besides its keys.
 #[derive(Debug)]
 pub(super) struct Reception {
-    /// The turn of the batch in which packets wait to be taken.
+    /// The turn of the batch that holds packets not taken yet.
     pub(super) turn: u64,
-    /// The packets that wait: the first run of neighbours. The other runs are `rare`.
+    /// The first run of consecutive packets not taken yet. Further runs are in `rare`.
     pub(super) waiting: Run,
     /// At most [`MAX_CONTENTS_LEN`].
     pub(super) limit: u32,
-    /// Length on the wire, in bytes, of the packet that the tail begins, once its length has
-    /// been decrypted.
+    /// Length on the wire, in bytes, of the packet that the tail begins; `None` until its length
+    /// has been decrypted.
     pub(super) expected: Option<NonZeroU32>,
-    /// Whether there may be bytes in the tail. If not, it need not be looked at.
+    /// Whether the tail may hold bytes. If false, `held` need not be read.
     pub(super) has_tail: bool,
-    /// The same of what is rare.
+    /// The same for `rare`.
     pub(super) has_rare: bool,
     pub(super) held: Box<Held>,
 }
 
-/// What turns do not need that bring whole packets, which are taken.
+/// State that turns do not touch if they bring complete packets that are then taken.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// The beginning of a packet whose end has not come, behind `taken` bytes of packets that
-    /// [`Inbound::open`] has returned. After the handshake, whatever came with it.
+    /// The beginning of an incomplete packet, after `taken` bytes of packets that [`Inbound::open`]
+    /// has returned. After the handshake, whatever followed it.
     pub(super) tail: Vec<u8>,
     pub(super) taken: usize,
     pub(super) rare: Rare,
@@ -44,16 +44,16 @@ pub(super) struct Held {
     pub(super) ignored: Ignored,
 }
 
-/// What few sessions have, in few turns.
+/// State that few sessions use, in few turns.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
-    /// More runs of packets that wait, behind the first.
+    /// Further runs of packets not taken yet, after the first.
     pub(super) runs: VecDeque<Run>,
-    /// Contents of packets that were opened and deferred. They go back into a batch before
-    /// any other, and then lie in its arena.
+    /// Contents of packets that were opened and deferred. They move back into a batch's arena
+    /// before any new packet.
     pub(super) deferred: Vec<Vec<u8>>,
     pub(super) back: VecDeque<Range<usize>>,
-    /// The end of this half: packets before it may still wait.
+    /// The error that ended this half. Packets before it may still be taken.
     pub(super) failed: Option<OpenError>,
 }
 
@@ -66,14 +66,14 @@ impl Rare {
     }
 }
 
-/// Packets of a batch that are neighbours, by their numbers.
+/// Consecutive packets of a batch, by index.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Run {
     pub(super) start: u32,
     pub(super) end: u32,
 }
 
-/// A receive limit as it is kept: no packet is longer than [`MAX_CONTENTS_LEN`].
+/// Converts a receive limit for storage: no packet is longer than [`MAX_CONTENTS_LEN`].
 #[allow(
     clippy::cast_possible_truncation,
     reason = "bounded by MAX_CONTENTS_LEN"
@@ -83,19 +83,19 @@ pub(super) fn receive_limit(limit: usize) -> u32 {
 }
 
 impl Reception {
-    /// What is rare, if there may be something.
+    /// Returns the rare state, if it may hold anything.
     #[inline]
     pub(super) fn rare(&self) -> Option<&Rare> {
         self.has_rare.then_some(&self.held.rare)
     }
 
-    /// What is rare, to put something there.
+    /// Returns the rare state, to add something to it.
     pub(super) fn rare_mut(&mut self) -> &mut Rare {
         self.has_rare = true;
         &mut self.held.rare
     }
 
-    /// The end of this half, if it has come.
+    /// Returns the error that ended this half, if any.
     #[inline]
     pub(super) fn failed(&self) -> Option<OpenError> {
         self.rare().and_then(|rare| rare.failed)
@@ -107,13 +107,13 @@ impl Reception {
         self.rare().is_some_and(|rare| !rare.deferred.is_empty())
     }
 
-    /// Ends this half with `error` unless it has ended before. Returns the error that has.
+    /// Ends this half with `error` unless it has ended already. Returns the error that ended it.
     #[cold]
     pub(super) fn end(&mut self, error: OpenError) -> OpenError {
         *self.rare_mut().failed.get_or_insert(error)
     }
 
-    /// The error that contents of `length` bytes are.
+    /// Returns the error for contents of `length` bytes.
     #[cold]
     pub(super) fn too_long(&self, length: usize) -> OpenError {
         let limit = self.limit as usize;
@@ -126,14 +126,14 @@ impl Reception {
         self.expected.map(|len| len.get() as usize)
     }
 
-    /// Sets the length on the wire of the packet that `tail` begins.
+    /// Sets the wire length of the packet that the tail begins.
     #[inline]
     pub(super) fn expect(&mut self, wire_len: usize) {
         self.expected = NonZeroU32::new(index(wire_len));
     }
 
-    /// What [`Inbound::next_packet`] returns where something rare decides it: nothing waits, it waits in
-    /// another batch, or contents were deferred. `None` if the packets that wait decide it.
+    /// Returns the result of [`Inbound::next_packet`] in the rare cases: no packet waits, packets
+    /// wait in another batch, or contents were deferred. `None` if the waiting packets decide.
     #[cold]
     pub(super) fn next_rare(
         &mut self,
@@ -149,27 +149,27 @@ impl Reception {
         Some(Some(Ok(contents)))
     }
 
-    /// Whether all packets that it added to the batch have been taken.
+    /// Whether all packets that were added to the batch have been taken.
     #[inline]
     pub(super) fn is_taken(&self) -> bool {
         self.waiting.is_empty() && self.rare().is_none_or(|rare| rare.back.is_empty())
     }
 
-    /// Forgets all packets that wait in a batch.
+    /// Forgets all packets waiting in a batch.
     pub(super) fn drop_waiting(&mut self) {
         self.waiting = Run::default();
         self.held.rare.runs.clear();
         self.held.rare.back.clear();
     }
 
-    /// The packet that was expected, or the next one, is number `packet` of the batch.
+    /// Records that the expected packet, or the next one, is number `packet` of the batch.
     #[inline(always)]
     pub(super) fn added(&mut self, packet: usize) {
         self.expected = None;
         self.add_waiting(packet..packet + 1);
     }
 
-    /// Adds the packets with numbers `packets` of the batch to those that wait.
+    /// Records that packets number `packets` of the batch wait to be taken.
     #[inline]
     pub(super) fn add_waiting(&mut self, packets: Range<usize>) {
         if packets.is_empty() {
@@ -193,13 +193,13 @@ impl Reception {
         }
     }
 
-    /// The number of the first packet that waits.
+    /// Returns the index of the first waiting packet.
     #[inline]
     pub(super) fn first_waiting(&self) -> Option<usize> {
         (!self.waiting.is_empty()).then_some(self.waiting.start as usize)
     }
 
-    /// The number of the last packet that waits.
+    /// Returns the index of the last waiting packet.
     pub(super) fn last_waiting(&self) -> Option<usize> {
         let run = self.held.rare.runs.back().unwrap_or(&self.waiting);
         (!run.is_empty()).then(|| run.end as usize - 1)
@@ -218,7 +218,7 @@ impl Reception {
         self.waiting = self.held.rare.runs.pop_front().unwrap_or_default();
     }
 
-    /// Forgets the packets that [`Inbound::open`] has returned.
+    /// Drops the bytes of packets that [`Inbound::open`] has returned.
     #[inline]
     pub(super) fn drop_taken(&mut self) {
         if self.held.taken > 0 {
@@ -228,7 +228,7 @@ impl Reception {
         }
     }
 
-    /// Gives the memory of a long packet back, once it is not needed.
+    /// Frees the memory of a long packet that is no longer needed.
     pub(super) fn give_back_tail(&mut self) {
         self.has_tail = !self.held.tail.is_empty();
         if !self.has_tail && self.held.tail.capacity() > KEPT_BUFFER {
@@ -236,11 +236,10 @@ impl Reception {
         }
     }
 
-    /// Moves bytes from the front of `bytes` to the end of the tail, until it has `len` that
-    /// are not taken. Returns where they lie, if there are so many.
+    /// Moves bytes from the front of `bytes` to the end of the tail until it holds `len` bytes that
+    /// are not taken. Returns their range, or `None` if there are not enough.
     pub(super) fn reach(&mut self, bytes: &mut &[u8], len: usize) -> Option<Range<usize>> {
-        // What was taken is dropped only now, so that many packets in the tail are not moved
-        // for each of them.
+        // Taken bytes are dropped only here, so that the tail is not moved for every packet in it.
         if self.held.tail.len() - self.held.taken < len {
             self.drop_taken();
             let missing = len - self.held.tail.len();

@@ -10,34 +10,34 @@ use alloc::vec::Vec;
 
 /// An established session: the result of a [`Handshake`](super::Handshake).
 ///
-/// After a `fork`, no more than one of the two processes may use a session or a handshake: both
-/// would encrypt different packets with the same nonces. Nothing here notices that.
+/// After `fork`, only one of the two processes may use a session or handshake: otherwise both would
+/// encrypt different packets with the same nonces. The library does not detect this.
 #[derive(Debug)]
 pub struct Session {
     /// The sending half.
     pub outbound: Outbound,
-    /// The receiving half. It may already hold packets that came with the end of the handshake.
+    /// The receiving half. It may already hold packets that followed the handshake.
     pub inbound: Inbound,
     pub(super) id: [u8; 32],
 }
 
 impl Session {
-    /// Length of the encrypted length in front of a packet, in bytes. It is little-endian.
+    /// Length of the encrypted length field before each packet, in bytes. It is little-endian.
     pub const LENGTH_LEN: usize = packet::LENGTH_LEN;
 
     /// Length of the header byte, in bytes.
     pub const HEADER_LEN: usize = packet::HEADER_LEN;
 
-    /// Length of a packet beyond its contents: length, header and tag, in bytes.
+    /// How much longer a packet is than its contents, in bytes: length field, header byte and tag.
     pub const OVERHEAD: usize = packet::OVERHEAD;
 
-    /// Longest contents that the format carries, in bytes: its length has 24 bits.
+    /// Maximum length of contents, in bytes: the length field has 24 bits.
     pub const MAX_CONTENTS_LEN: usize = packet::MAX_CONTENTS_LEN;
 
-    /// How many packets one key serves (BIP324, "Rekeying wrappers").
+    /// Number of packets that one key protects (BIP324, "Rekeying wrappers").
     pub const REKEY_INTERVAL: u32 = rekey::REKEY_INTERVAL;
 
-    /// A session in `role` with keys that were not exchanged by a
+    /// Creates a session in `role` from keys that were not exchanged by a
     /// [`Handshake`](super::Handshake). The first genuine packet of each direction is still the
     /// version packet.
     #[must_use]
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// The session id, 32 bytes. It is equal on both sides unless the connection is
+    /// Returns the session id, 32 bytes. Both sides have the same, unless the connection is
     /// intercepted. Users may compare it over another channel (BIP324, "Keys and session ID").
     #[must_use]
     pub fn id(&self) -> &[u8; 32] {

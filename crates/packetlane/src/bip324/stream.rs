@@ -1,7 +1,7 @@
-//! BIP324 over async streams of tokio (feature `tokio`): the handshake, a reader and a writer.
+//! BIP324 over tokio's async streams (feature `tokio`): a handshake, a reader and a writer.
 //!
-//! Reads are cancel-safe: a future dropped at an await has consumed no bytes. Flushes are too:
-//! the writer remembers how much it has written.
+//! Reads are cancel-safe: a future dropped at an await has consumed no bytes. Flushes are
+//! cancel-safe too: the writer remembers how much it has written.
 //!
 //! ```
 //! use packetlane::Engine;
@@ -48,14 +48,14 @@ use core::time::Duration;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Most bytes of one read.
+/// Maximum length of one read, in bytes.
 const MAX_READ_LEN: usize = 64 * 1024;
 
-/// Bytes of the first read, and of each after a short one.
+/// Length of the first read, and of each read after a short one, in bytes.
 const MIN_READ_LEN: usize = 4 * 1024;
 
-/// How much memory the batch of a reader or writer that waits may keep, in bytes: most
-/// connections are idle most of the time. A node may have thousands.
+/// How much memory the batch of an idle reader or writer may keep, in bytes. A node may have
+/// thousands of connections, and most are idle most of the time.
 const IDLE_CAPACITY: usize = 8 * 1024;
 
 /// Prepares `batch` for the next turn.
@@ -75,17 +75,17 @@ pub enum Accepted {
     V1(Vec<u8>),
 }
 
-/// Connects and runs a handshake, for at most `timeout`. Where the peer [may speak v1
-/// only](Handshake::may_speak_v1) because it closes, answers by v1, or sends nothing for
-/// [`Handshake::answer_timeout`], connects again for v1, as BIP324 recommends ("Signaling v2
-/// support"). Returns the stream of the connection that is left, and what to speak over it. With
-/// [`Accepted::V1`] nothing has been sent yet.
+/// Connects and runs a handshake, within `timeout`. If the peer [may support v1
+/// only](Handshake::may_speak_v1), because it closes the connection, answers in v1, or sends
+/// nothing for [`Handshake::answer_timeout`], connects again for v1, as BIP324 recommends
+/// ("Signaling v2 support"). Returns the stream of the remaining connection and the protocol to use
+/// on it. With [`Accepted::V1`], nothing has been sent on it yet.
 ///
-/// An attacker on the way can force v1 like this. Who must not speak it calls [`handshake`].
+/// An active attacker can force v1 this way. To refuse v1, call [`handshake`] instead.
 ///
 /// # Errors
 ///
-/// See [`StreamError`]. [`StreamError::Io`] if `connect` fails, the first time or again.
+/// See [`StreamError`]. [`StreamError::Io`] if `connect` fails, the first or the second time.
 ///
 /// ```
 /// # use packetlane::Engine;
@@ -100,7 +100,7 @@ pub enum Accepted {
 /// let config = HandshakeConfig::random(Network::Regtest.magic(), engine)?;
 /// let listener = TcpListener::bind("127.0.0.1:0").await?;
 /// let address = listener.local_addr()?;
-/// // A node that knows nothing of v2: a public key is no message to it.
+/// // A node without v2 support: to it, a public key is not a message.
 /// let node = async {
 ///     drop(listener.accept().await?);
 ///     listener.accept().await
@@ -134,13 +134,13 @@ where
     }
 }
 
-/// Runs a handshake over `stream`, for at most `timeout`.
+/// Runs a handshake over `stream`, within `timeout`.
 ///
 /// # Errors
 ///
-/// See [`StreamError`]. After some of them an initiator may connect again with v1
-/// ([`StreamError::may_speak_v1`]), as [`connect`] does. A connection that is reset or aborted,
-/// during a read or a write, counts as closed.
+/// See [`StreamError`]. After some errors an initiator may reconnect with v1
+/// ([`StreamError::may_speak_v1`]), as [`connect`] does. A connection that is reset or aborted
+/// during a read or a write counts as closed.
 pub async fn handshake<S>(
     stream: &mut S,
     handshake: Handshake,
@@ -152,7 +152,7 @@ where
     shake_hands(stream, handshake, timeout, timeout).await
 }
 
-/// As [`handshake`], with a limit for each read as long as nothing has come of a v2 answer.
+/// Like [`handshake`], with a time limit for each read until part of a v2 answer has arrived.
 async fn shake_hands<S>(
     stream: &mut S,
     mut handshake: Handshake,
@@ -211,15 +211,15 @@ where
     }
 }
 
-/// A side's handshake bytes, and how many of them are written.
+/// A side's handshake output, and how many of its bytes have been written.
 #[derive(Default)]
 struct Output {
     bytes: Vec<u8>,
     written: usize,
 }
 
-/// Reads once, and writes `output` meanwhile. If both sides wrote everything before they read,
-/// they would wait for each other forever once their outputs exceed the network's buffers.
+/// Reads once while writing `output`. If both sides wrote everything before they read, they would
+/// deadlock as soon as their outputs exceed the network's buffers.
 async fn read_while_writing<S>(
     stream: &mut S,
     output: &mut Output,
@@ -264,21 +264,21 @@ fn failed(error: io::Error, handshake: &Handshake) -> StreamError {
     }
 }
 
-/// The receiving half of a session on a stream. While it waits for the peer it keeps no more
-/// than 8 KiB for what may come.
+/// The receiving half of a session on a stream. While it waits for the peer, it keeps at most 8 KiB
+/// of buffers.
 #[derive(Debug)]
 pub struct Reader<R> {
     stream: R,
     engine: Engine,
     inbound: Inbound,
     batch: OpenBatch,
-    /// Bytes of the next read.
+    /// Length of the next read, in bytes.
     read_len: usize,
     ended: bool,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    /// Reads the packets of `inbound` from `stream`.
+    /// Creates a reader of the packets of `inbound` from `stream`.
     pub fn new(stream: R, engine: Engine, inbound: Inbound) -> Self {
         let mut reader = Self {
             stream,
@@ -288,24 +288,23 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             read_len: MIN_READ_LEN,
             ended: false,
         };
-        // Packets that came with the end of the handshake.
+        // Packets that followed the handshake.
         reader.receive(0);
         reader
     }
 
     fn receive(&mut self, len: usize) {
-        // Its error comes from `next_packet`, behind the packets before it.
+        // `next_packet` returns the error, after the packets before it.
         let _ = self.inbound.receive(&mut self.batch, len);
         self.engine.open(&mut self.batch);
     }
 
-    /// Returns the contents of the next genuine packet, and waits for it if necessary.
-    /// Cancel-safe.
+    /// Waits for the next genuine packet and returns its contents. Cancel-safe.
     ///
     /// # Errors
     ///
     /// See [`StreamError`]. The first error ends the reader: every later call returns
-    /// [`StreamError::Ended`] at once.
+    /// [`StreamError::Ended`].
     pub async fn read(&mut self) -> Result<&[u8], StreamError> {
         if self.ended {
             return Err(StreamError::Ended);
@@ -338,13 +337,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(&self.batch.arena().bytes()[contents])
     }
 
-    /// Reads once into the batch. Where nothing has come, it gives memory back before it
-    /// waits or ends.
+    /// Reads once into the batch. If nothing has arrived, frees memory before it waits or ends.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(self.batch.room(self.read_len));
         let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         let len = buffer.filled().len();
-        // Much waits where a read is full.
+        // A full read suggests that more is waiting.
         self.read_len = if len == self.read_len {
             MAX_READ_LEN
         } else {
@@ -356,25 +354,26 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         read.map_ok(|()| len)
     }
 
-    /// The number of decoys dropped since the handshake.
+    /// Returns the number of decoys dropped since the handshake.
     #[must_use]
     pub fn decoys(&self) -> u64 {
         self.inbound.decoys()
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn get_ref(&self) -> &R {
         &self.stream
     }
 
-    /// The stream alone. Packets that were read from it and not returned are lost.
+    /// Returns the stream and drops the session. Packets that were read from it but not returned
+    /// are lost.
     pub fn into_inner(self) -> R {
         self.stream
     }
 }
 
-/// The sending half of a session on a stream. While nothing is queued it keeps no more than
-/// 8 KiB for packets.
+/// The sending half of a session on a stream. While nothing is queued, it keeps at most 8 KiB of
+/// buffers.
 #[derive(Debug)]
 pub struct Writer<W> {
     stream: W,
@@ -386,7 +385,7 @@ pub struct Writer<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    /// Writes the packets of `outbound` to `stream`.
+    /// Creates a writer of the packets of `outbound` to `stream`.
     pub fn new(stream: W, engine: Engine, outbound: Outbound) -> Self {
         Self {
             stream,
@@ -397,7 +396,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         }
     }
 
-    /// Queues a packet; [`Writer::flush`] seals and sends all that are queued.
+    /// Queues a packet; [`Writer::flush`] seals and sends all queued packets.
     ///
     /// # Errors
     ///
@@ -424,7 +423,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(())
     }
 
-    /// How many bytes are queued that the stream has not taken yet.
+    /// Returns how many queued bytes the stream has not accepted yet.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.outbox.len()
@@ -454,14 +453,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of [`Writer::push`] and [`Writer::flush`].
+    /// As for [`Writer::push`] and [`Writer::flush`].
     pub async fn write(&mut self, kind: PacketKind, contents: &[u8]) -> Result<(), StreamError> {
         self.push(kind, contents)?;
         self.flush().await
     }
 
-    /// Flushes, then shuts the stream's sending direction down: the peer reads the end after
-    /// the last packet.
+    /// Flushes, then shuts down the stream's sending direction: the peer reads the end of the
+    /// stream after the last packet.
     ///
     /// # Errors
     ///
@@ -471,12 +470,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(self.stream.shutdown().await?)
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn get_ref(&self) -> &W {
         &self.stream
     }
 
-    /// The stream alone. What is queued is lost.
+    /// Returns the stream and drops the session. Queued packets are lost.
     pub fn into_inner(self) -> W {
         self.stream
     }
@@ -490,18 +489,18 @@ pub enum StreamError {
     Handshake(HandshakeError),
     /// The handshake took too long.
     HandshakeTimeout {
-        /// The time that it was given.
+        /// The time limit.
         timeout: Duration,
-        /// Initiator: whether the peer [may speak v1 only](Handshake::may_speak_v1).
+        /// Initiator: whether the peer [may support v1 only](Handshake::may_speak_v1).
         may_speak_v1: bool,
     },
-    /// A received packet cannot be opened.
+    /// A received packet could not be opened.
     Open(OpenError),
-    /// A packet cannot be sealed, and was not queued.
+    /// A packet could not be sealed; it was not queued.
     Seal(SealError),
     /// The peer closed the connection.
     Closed {
-        /// Whether it closed in the middle of a packet.
+        /// Whether part of a packet had arrived.
         within_packet: bool,
     },
     /// The reader has already returned an error.
@@ -511,7 +510,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// Whether the caller can connect again and speak v1; see [`Handshake::may_speak_v1`].
+    /// Whether the caller should reconnect with v1; see [`Handshake::may_speak_v1`].
     #[must_use]
     pub fn may_speak_v1(&self) -> bool {
         match self {
