@@ -1,9 +1,9 @@
-//! The memory under a batch: bytes, the slots in it, and the turn that they belong to.
+//! The memory of a batch: bytes, the slots in it, and the turn that they belong to.
 //!
-//! An arena fills from its beginning. Bytes are taken for a packet to seal
-//! ([`Arena::take`]) or as they came from a socket ([`Arena::room`], then
-//! [`Arena::commit`]). [`Arena::clear`] begins a new turn: the memory stays, and
-//! every [`Slot`] and [`BatchKey`] of the turn before is void.
+//! An arena fills from its start. Bytes are taken for a packet to seal ([`Arena::take`]), or
+//! committed after a socket wrote them ([`Arena::room`], then [`Arena::commit`]). [`Arena::clear`]
+//! starts a new turn: the memory is kept, and every [`Slot`] and [`BatchKey`] of the previous turn
+//! becomes stale.
 
 #[cfg(feature = "cuda")]
 mod memory;
@@ -24,17 +24,17 @@ pub(crate) use memory::Memory;
 #[cfg(not(feature = "cuda"))]
 pub(crate) type Memory = Vec<u8>;
 
-/// The most bytes of an arena: jobs address it by 32 bits.
+/// Maximum size of an arena, in bytes: jobs hold 32-bit offsets.
 pub(crate) const MAX_BYTES: usize = u32::MAX as usize;
 
 /// See [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES).
 pub(crate) const ENOUGH_BYTES: usize = 256 * 1024;
 
-/// An offset, an index or a length in a job.
+/// Converts an offset, index or length for a job.
 ///
 /// # Panics
 ///
-/// If it is above [`MAX_BYTES`].
+/// If it exceeds [`MAX_BYTES`].
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "bounded by MAX_BYTES")]
 pub(crate) fn index(value: usize) -> u32 {
@@ -42,20 +42,20 @@ pub(crate) fn index(value: usize) -> u32 {
     value as u32
 }
 
-/// The bytes of one turn, of as many sessions as there are.
+/// The bytes of one turn, of any number of sessions.
 pub(crate) struct Arena {
-    /// Bytes `..used` are taken. Beyond them lie bytes of earlier turns.
+    /// `..used` is taken. After that come bytes of earlier turns.
     memory: Memory,
     used: usize,
-    /// How many bytes of the last room may still be taken as received.
+    /// How many bytes of the last room may still be committed.
     room: usize,
-    /// A number that no other turn of a batch in this process has. Never 0. It has 64 bits
-    /// on every machine: 32 would come round.
+    /// Unique among all turns of all batches in this process. Never 0. 64 bits on every machine,
+    /// because 32 would wrap around.
     turn: u64,
 }
 
 impl Arena {
-    /// An empty arena with `bytes` bytes of memory.
+    /// Creates an empty arena with `bytes` bytes of memory.
     #[allow(
         clippy::useless_conversion,
         reason = "it converts with the feature `cuda`"
@@ -64,7 +64,7 @@ impl Arena {
         Self::on(alloc::vec![0; bytes.min(MAX_BYTES)].into())
     }
 
-    /// An empty arena in `memory`.
+    /// Creates an empty arena in `memory`.
     pub(crate) fn on(memory: Memory) -> Self {
         Self {
             memory,
@@ -74,7 +74,7 @@ impl Arena {
         }
     }
 
-    /// Begins a new turn, with the same memory.
+    /// Starts a new turn with the same memory.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.used = 0;
@@ -85,25 +85,25 @@ impl Arena {
         }
     }
 
-    /// Gives back memory, down to `bytes` bytes or those that are taken.
+    /// Frees memory until `bytes` bytes are left, or all taken ones if more.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         self.room = 0;
         self.memory.truncate(bytes.max(self.used));
         self.memory.shrink_to_fit();
     }
 
-    /// How many bytes of memory it has.
+    /// Returns how many bytes of memory the arena has.
     pub(crate) fn capacity(&self) -> usize {
         self.memory.capacity()
     }
 
-    /// How many bytes are taken.
+    /// Returns how many bytes are taken.
     #[inline]
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// Tells this turn from every other turn of every batch.
+    /// Returns the number of this turn, unique among all turns of all batches.
     #[inline]
     pub(crate) fn turn(&self) -> u64 {
         self.turn
@@ -115,7 +115,7 @@ impl Arena {
         MAX_BYTES - self.used >= len
     }
 
-    /// Room for `len` bytes behind those that are taken.
+    /// Returns room for `len` bytes after the taken ones.
     ///
     /// # Panics
     ///
@@ -127,7 +127,7 @@ impl Arena {
         &mut self.memory[self.used..end]
     }
 
-    /// Where `len` more bytes end. The memory is that long afterwards.
+    /// Returns the end of `len` more bytes, after growing the memory to it.
     #[inline]
     fn reach(&mut self, len: usize) -> usize {
         let end = self.used.saturating_add(len);
@@ -143,7 +143,7 @@ impl Arena {
         self.memory.resize(end, 0);
     }
 
-    /// Takes `len` bytes, for the caller to write. Returns their offset.
+    /// Takes `len` bytes for the caller to write. Returns their offset.
     ///
     /// # Panics
     ///
@@ -160,7 +160,7 @@ impl Arena {
     ///
     /// # Panics
     ///
-    /// If that room was shorter, or has been taken or written over since.
+    /// If `len` exceeds the length of that room, or the room has been taken or overwritten since.
     #[inline]
     pub(crate) fn commit(&mut self, len: usize) -> usize {
         assert!(
@@ -171,32 +171,32 @@ impl Arena {
         self.take(len)
     }
 
-    /// Gives back the bytes behind `end`.
+    /// Returns the bytes after `end` to the free space.
     #[inline]
     pub(crate) fn give_back(&mut self, end: usize) {
         debug_assert!(end <= self.used);
         self.used = end;
     }
 
-    /// The whole memory, for offsets of taken bytes.
+    /// Returns the whole memory, to be indexed with offsets of taken bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.memory
     }
 
-    /// As [`Arena::bytes`].
+    /// Like [`Arena::bytes`], mutable.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory
     }
 
-    /// The bytes that mean something, for a GPU.
+    /// Returns the taken bytes, for a GPU.
     #[cfg(feature = "cuda")]
     pub(crate) fn for_device(&mut self) -> packetlane_gpu::Bytes<'_> {
         self.memory.for_device(self.used + self.room)
     }
 
-    /// The slot of the packets with numbers `packets` in `bytes`.
+    /// Returns the slot of packets number `packets`, which lie in `bytes`.
     #[inline]
     pub(crate) fn slot(&self, owner: Owner, bytes: Range<usize>, packets: Range<usize>) -> Slot {
         let turn = self.turn;
@@ -210,7 +210,7 @@ impl Arena {
 
     /// # Errors
     ///
-    /// [`SlotError::Stale`] unless `turn`, that of a slot, is this one.
+    /// [`SlotError::Stale`] unless `turn`, from a slot, is the current turn.
     #[inline]
     pub(crate) fn check(&self, turn: u64) -> Result<(), SlotError> {
         if turn == self.turn {
@@ -221,30 +221,30 @@ impl Arena {
     }
 }
 
-/// Where one packet of a session, or a run of neighbours, lies in a batch. Valid for one
-/// turn: until the batch is cleared.
+/// The place of a packet, or of consecutive packets, of one session in a batch. Valid for one turn:
+/// until the batch is cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub(crate) bytes: Range<usize>,
-    /// The packets' numbers, in the order in which they were added to the batch.
+    /// The packets' indices, in the order in which they were added to the batch.
     pub(crate) packets: Range<usize>,
     pub(crate) turn: u64,
     pub(crate) owner: Owner,
 }
 
-/// Whose packets lie in a slot: one direction of one session.
+/// The owner of a slot's packets: one direction of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u64);
 
 impl Owner {
-    /// One that nobody else in this process is.
+    /// Returns an owner that is unique in this process.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Who has the key number `key` of a batch. In one turn of that batch it is nobody
-    /// else, and slots of different turns differ by their turns.
+    /// Returns the owner that stands for key number `key` of a batch. Unique within one turn of
+    /// that batch; slots of different turns differ by their turns.
     #[inline]
     pub(crate) fn of_key(key: u32) -> Self {
         Self(1 << 63 | u64::from(key))
@@ -252,14 +252,14 @@ impl Owner {
 }
 
 impl Slot {
-    /// Length of the packets on the wire, in bytes.
+    /// Returns the length of the packets on the wire, in bytes.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// One slot of two, if `next` is of the same session and begins where this one ends: for
-    /// one write to a socket of packets that were added one right after the other.
+    /// Merges this slot with `next` if `next` belongs to the same session and begins where this one
+    /// ends. Packets added one after the other can then be sent with a single write.
     #[must_use]
     pub fn join(&self, next: &Slot) -> Option<Slot> {
         let neighbours = self.turn == next.turn
@@ -275,28 +275,28 @@ impl Slot {
     }
 }
 
-/// Where a session's key lies in a batch: valid for one turn, like a [`Slot`].
+/// The index of a session's key in a batch, valid for one turn like a [`Slot`].
 ///
-/// A session keeps one with its key, which so travels to a batch once in a turn, however
-/// many packets it protects. The default is the index of no key; it is what a session sets
-/// when its key changes.
-// Packed, or it would take four bytes more: thousands of sessions have one for each direction.
+/// A session keeps one with each key, so that the key is copied to a batch once per turn, however
+/// many packets it protects. The default refers to no key; a session resets to it when its key
+/// changes.
+// Packed to save four bytes: thousands of sessions have one for each direction.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(4))]
 pub struct BatchKey {
-    /// 0 if it is the index of no key.
+    /// 0 if it refers to no key.
     turn: u64,
     index: u32,
 }
 
 impl BatchKey {
-    /// The key's index, if it was added in this turn of `arena`.
+    /// Returns the key's index, if the key was added in this turn of `arena`.
     #[inline]
     pub(crate) fn get(self, arena: &Arena) -> Option<u32> {
         (self.turn == arena.turn).then_some(self.index)
     }
 
-    /// The index of a key that was added in this turn of `arena`.
+    /// Refers to key number `index`, which was added in this turn of `arena`.
     #[inline]
     pub(crate) fn new(arena: &Arena, index: u32) -> Self {
         let turn = arena.turn;
@@ -304,20 +304,19 @@ impl BatchKey {
     }
 }
 
-/// Why a batch does not show the packets of a slot.
+/// Why a slot's packets cannot be read from a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SlotError {
-    /// The batch has been cleared since, or is another one: the bytes are not the slot's.
+    /// The batch has been cleared since, or is a different batch: its bytes are not the slot's.
     Stale,
-    /// A packet has not been sealed: plaintext must not reach a socket.
+    /// A packet has not been sealed. Plaintext must not reach a socket.
     NotSealed,
     /// The packet has not been opened.
     NotOpened,
-    /// The packet's tag is wrong: it was damaged or forged on its way. Its text stays
-    /// encrypted.
+    /// The packet's tag is wrong: the packet was damaged or forged. Its text stays encrypted.
     BadTag,
-    /// The slot is of several packets, of which each has its own outcome.
+    /// The slot holds several packets, each with its own outcome.
     SeveralPackets,
 }
 
@@ -325,38 +324,38 @@ impl fmt::Display for SlotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stale => {
-                "the batch has been cleared since the slot was taken, or is another one: use a \
-                 slot in the turn that it is from"
+                "the batch has been cleared since the slot was returned, or is a different batch: use \
+                 a slot only in its own turn"
             }
             Self::NotSealed => {
-                "the slot's packets are not sealed: seal their batch before sending them"
+                "the slot's packets have not been sealed: seal their batch before sending them"
             }
-            Self::NotOpened => "the slot's packet is not opened: open its batch before taking it",
-            Self::BadTag => "the packet's tag is wrong: it was damaged or forged on its way",
-            Self::SeveralPackets => "the slot is of several packets: take each by its own slot",
+            Self::NotOpened => "the slot's packet has not been opened: open its batch before taking it",
+            Self::BadTag => "the packet's tag is wrong: the packet was damaged or forged",
+            Self::SeveralPackets => "the slot holds several packets: use a slot for each",
         })
     }
 }
 
 impl core::error::Error for SlotError {}
 
-/// What a packet that does not fit a batch is told.
+/// The error message for a packet that does not fit in a batch.
 pub(crate) struct BatchFull;
 
 impl fmt::Display for BatchFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the batch is full: it holds at most {MAX_BYTES} bytes; run and clear it first"
+            "the batch is full: it holds at most {MAX_BYTES} bytes; seal or open it and clear it first"
         )
     }
 }
 
-/// How many turns an arena numbers from one visit to the counter that all share: a program
-/// that clears a batch for each packet should not pay for an atomic addition each time.
+/// How many turn numbers an arena reserves at once from the shared counter. A program that clears a
+/// batch for each packet should not pay for an atomic addition each time.
 const TURNS_AT_ONCE: u64 = 256;
 
-/// The first of [`TURNS_AT_ONCE`] numbers that no other arena has. Not 0.
+/// Returns the first of [`TURNS_AT_ONCE`] numbers that no other arena has. Not 0.
 fn new_turns() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(TURNS_AT_ONCE);
     NEXT.fetch_add(TURNS_AT_ONCE, Ordering::Relaxed)

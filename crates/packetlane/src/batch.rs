@@ -1,15 +1,15 @@
-//! The packets of one turn of an event loop that ChaCha20-Poly1305 protects: an arena, and
-//! a job for each packet in it.
+//! The packets of one turn of an event loop that ChaCha20-Poly1305 protects: an arena, and a job
+//! for each packet in it.
 //!
-//! Sessions add packets, an [`Engine`] runs them all, sessions and sockets take the results
-//! from the arena. [`Batch::clear`] makes the batch ready for the next turn and keeps its
-//! memory, so that a steady state allocates nothing.
+//! Sessions add packets, an [`Engine`] runs them all, and sessions and sockets take the results
+//! from the arena. [`Batch::clear`] prepares the batch for the next turn and keeps its memory, so a
+//! steady state allocates nothing.
 //!
-//! What an engine and sessions need of it is here; `packets.rs` is for other protocols, whose packets
-//! `layout.rs` describes, and `plan.rs` says when packets run.
+//! This file holds what engines and sessions use. `packets.rs` is the API for other protocols,
+//! whose packets `layout.rs` describes; `plan.rs` decides when packets run.
 //!
-//! A batch is for one direction: [`SealBatch`] or [`OpenBatch`]. The two are one type with a
-//! parameter, so that what both have is written once and mixing them does not compile.
+//! A batch has one direction: [`SealBatch`] or [`OpenBatch`]. Both are one type with a parameter:
+//! shared code is written once, and mixing directions does not compile.
 
 mod layout;
 mod packets;
@@ -32,12 +32,12 @@ use packetlane_lanes::{Backend, Job, Kernels, Key, Nonce, Outcome, Work};
 
 pub use layout::{AddError, PacketLayout, Received};
 pub(crate) use plan::Plan;
-use plan::Usual;
+use plan::RecentTurns;
 
-/// Packets to seal.
+/// A batch of packets to seal.
 pub type SealBatch = Batch<Sealing>;
 
-/// Packets to open.
+/// A batch of packets to open.
 pub type OpenBatch = Batch<Opening>;
 
 /// The direction of a [`SealBatch`].
@@ -48,11 +48,9 @@ pub enum Sealing {}
 #[derive(Debug)]
 pub enum Opening {}
 
-/// Many packets in one arena, of as many sessions as there are: a [`SealBatch`] or an
-/// [`OpenBatch`].
+/// Many packets, of any number of sessions, in one arena: a [`SealBatch`] or an [`OpenBatch`].
 ///
-/// BIP324's sessions add their packets themselves
-/// ([`Outbound::push`](crate::bip324::Outbound::push),
+/// BIP324 sessions add their packets themselves ([`Outbound::push`](crate::bip324::Outbound::push),
 /// [`Inbound::receive`](crate::bip324::Inbound::receive)). Any other protocol with
 /// ChaCha20-Poly1305 adds them like this:
 ///
@@ -64,7 +62,7 @@ pub enum Opening {}
 /// let mut batch = SealBatch::new();
 /// let mut batch_key = BatchKey::default();
 ///
-/// // A packet of one byte, which is its AAD, five bytes of text and a tag.
+/// // The packet: one byte of AAD, five bytes of text, and a tag.
 /// batch.ensure_key(&mut batch_key, &key);
 /// let layout = PacketLayout { key: batch_key, nonce: [0; 12], aad: 0..1, text: 1..6 };
 /// let (slot, packet) = batch.add_to_seal(6 + TAG_LEN, layout)?;
@@ -83,8 +81,8 @@ pub enum Opening {}
 /// # }
 /// ```
 ///
-/// A batch of received packets cannot be sealed, which would decrypt them without a look at
-/// their tags, nor one of plaintext be opened:
+/// Sealing a batch of received packets does not compile, because it would decrypt them without
+/// checking their tags. Opening a batch of plaintext does not compile either:
 ///
 /// ```compile_fail,E0277
 /// # use packetlane::{Engine, OpenBatch};
@@ -100,48 +98,48 @@ pub struct Batch<Direction> {
     /// The distinct keys of the jobs. Wiped by `clear` and on drop.
     keys: Vec<Key>,
     jobs: Vec<Job>,
-    /// Of the jobs that have run, or run.
+    /// Outcomes of the jobs that have run or are running.
     outcomes: Vec<Outcome>,
-    usual: Usual,
-    /// How many jobs an engine has been called for. What became of the others is not shown,
-    /// even where they have run when they were added: a forgotten call must show at once.
+    recent: RecentTurns,
+    /// How many jobs an engine has been called for. The outcomes of the others are hidden, even if
+    /// they ran when they were added: a forgotten call should be noticed at once.
     done: usize,
     direction: PhantomData<Direction>,
 }
 
 impl<Direction> Batch<Direction> {
-    /// The most bytes that a batch holds: jobs address them by 32 bits.
+    /// Maximum size of a batch, in bytes: jobs hold 32-bit offsets.
     pub const MAX_BYTES: usize = arena::MAX_BYTES;
 
-    /// From so many waiting bytes on, more packets make no batch faster, and some times as
-    /// many make it slower: the first bytes have left the second-level cache before the
-    /// engine comes to them. A sender should seal when a batch has so many bytes, as often
-    /// as it likes in one turn; a receiver should not read more at a time. Where each of
-    /// thousands of sessions has one small packet, their states take more of that cache than the
-    /// packets do, and a quarter is enough.
+    /// Enough bytes for full speed. More packets do not make a batch faster, and several times as
+    /// many make it slower: the first bytes leave the second-level cache before the engine reaches
+    /// them. A sender should seal once a batch holds this many bytes, as often as needed in one
+    /// turn; a receiver should not read more at a time. If thousands of sessions have one small
+    /// packet each, their states take more of that cache than the packets do, and a quarter of this
+    /// size is enough.
     pub const ENOUGH_BYTES: usize = arena::ENOUGH_BYTES;
 
-    /// An empty batch.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::with_capacity(0, 0)
     }
 
-    /// An empty batch with memory for `packets` packets of `bytes` bytes in all.
+    /// Creates an empty batch with memory for `packets` packets of `bytes` bytes in total.
     #[must_use]
     pub fn with_capacity(packets: usize, bytes: usize) -> Self {
         Self::on(Arena::with_capacity(bytes), packets)
     }
 
-    /// An empty batch whose arena is `bytes` bytes of page-locked memory of `gpu` (feature
-    /// `cuda`), from which large batches travel to the device and back without a copy on
-    /// the CPU. Twice as much is taken (see [`Pinned`](packetlane_gpu::Pinned), which also
-    /// says what sealing leaves in the other half). If the arena grows and there is no more
-    /// such memory, it moves to ordinary memory.
+    /// Creates an empty batch whose arena is `bytes` bytes of `gpu`'s page-locked memory (feature
+    /// `cuda`). Large batches are transferred between it and the device without a copy on the CPU.
+    /// Allocates twice that size (see [`Pinned`](packetlane_gpu::Pinned), which also says what
+    /// sealing leaves in the other half). If the arena grows and no more such memory is available,
+    /// it moves to ordinary memory.
     ///
     /// # Errors
     ///
-    /// If there is not so much, or the device has failed.
+    /// If the memory is not available, or the device has failed.
     #[cfg(feature = "cuda")]
     pub fn pinned(
         gpu: &'static packetlane_gpu::Gpu,
@@ -157,19 +155,19 @@ impl<Direction> Batch<Direction> {
             keys: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
-            usual: Usual::default(),
+            recent: RecentTurns::default(),
             done: 0,
             direction: PhantomData,
         }
     }
 
-    /// Begins a new turn: forgets all packets, wipes all keys and keeps the memory.
+    /// Starts a new turn: drops all packets, wipes all keys and keeps the memory.
     ///
-    /// Packets that a session has added and that nobody took are lost, and with them the
-    /// session's stream.
+    /// Packets that a session added and that were not taken are lost, which breaks that session's
+    /// stream.
     pub fn clear(&mut self) {
         if !self.jobs.is_empty() {
-            self.usual.follow(self.jobs.len(), self.arena.used());
+            self.recent.update(self.jobs.len(), self.arena.used());
         }
         self.arena.clear();
         self.wipe();
@@ -178,19 +176,19 @@ impl<Direction> Batch<Direction> {
         self.done = 0;
     }
 
-    /// Gives back memory, down to `bytes` bytes of arena or those that are taken, and what
-    /// its packets need. A batch otherwise stays as large as its largest turn.
+    /// Frees memory: shrinks the arena to `bytes` bytes, or to the taken bytes if more, and the
+    /// lists of packets accordingly. Otherwise a batch stays as large as its largest turn.
     pub fn shrink_to(&mut self, bytes: usize) {
         self.arena.shrink_to(bytes);
         self.jobs.shrink_to_fit();
         self.outcomes.shrink_to_fit();
-        // Not shrunk while it holds keys: that would leave copies.
+        // Not while it holds keys: shrinking would leave copies of them.
         if self.keys.is_empty() {
             self.keys = Vec::new();
         }
     }
 
-    /// How many bytes of memory its arena has.
+    /// Returns the capacity of the arena, in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.arena.capacity()
@@ -200,32 +198,32 @@ impl<Direction> Batch<Direction> {
         wipe(&mut self.keys);
     }
 
-    /// How many packets it holds.
+    /// Returns the number of packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Whether it holds no packet.
+    /// Whether the batch holds no packets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// How many bytes of the arena are taken.
+    /// Returns how many bytes of the arena are taken.
     #[must_use]
     pub fn bytes_used(&self) -> usize {
         self.arena.used()
     }
 
-    /// Makes sure that `key` lies in the batch in this turn, and that `batch_key` says
-    /// where: the key is added if `batch_key` is of another turn, another batch or another key. The batch
-    /// wipes its copy when it is cleared.
+    /// Ensures that `key` is in the batch in this turn, and that `batch_key` refers to it. Adds the
+    /// key if `batch_key` belongs to another turn, batch or key. The batch wipes its copy when it
+    /// is cleared.
     #[inline]
     pub fn ensure_key(&mut self, batch_key: &mut BatchKey, key: &Key) {
         let index = self.index_of(batch_key, key);
         let known = &self.keys[index as usize];
-        // All bytes: the time does not tell how many are equal.
+        // Compares all bytes: the time must not reveal how many are equal.
         let differ = known.iter().zip(key).fold(0, |all, (a, b)| all | (a ^ b));
         if differ != 0 {
             *batch_key = BatchKey::default();
@@ -233,8 +231,8 @@ impl<Direction> Batch<Direction> {
         }
     }
 
-    /// The index for a job of a key, which is added if `batch_key` is of another turn or another batch. The
-    /// caller resets `batch_key` when its key changes.
+    /// Returns the index of a key for a job. Adds the key if `batch_key` belongs to another turn or
+    /// batch. The caller resets `batch_key` when its key changes.
     #[inline]
     pub(crate) fn index_of(&mut self, batch_key: &mut BatchKey, key: &Key) -> u32 {
         if let Some(known) = batch_key.get(&self.arena) {
@@ -248,7 +246,7 @@ impl<Direction> Batch<Direction> {
     #[inline(never)]
     fn add_key(&mut self, key: &Key) -> u32 {
         if self.keys.len() == self.keys.capacity() {
-            // By hand, so that growing leaves no copy of the keys behind.
+            // Done by hand, so that growing leaves no copy of the keys behind.
             let mut grown = Vec::with_capacity((2 * self.keys.len()).max(16));
             grown.extend_from_slice(&self.keys);
             wipe(&mut self.keys);
@@ -258,7 +256,7 @@ impl<Direction> Batch<Direction> {
         index(self.keys.len() - 1)
     }
 
-    /// The outcome of packet number `packet`, in the order in which they were added.
+    /// Returns the outcome of packet number `packet`, in the order in which they were added.
     ///
     /// # Panics
     ///
@@ -273,15 +271,15 @@ impl<Direction> Batch<Direction> {
         }
     }
 
-    /// The jobs that have not run yet, for a backend to run. They count as run from now on.
+    /// Returns the jobs that have not run, for a backend to run. They count as run from now on.
     #[inline(always)]
     pub(crate) fn take_pending(&mut self) -> Work<'_> {
         self.done = self.jobs.len();
         self.work_now()
     }
 
-    /// The jobs that have not run yet, for a session to run before an engine is called: what became of
-    /// them does not show before.
+    /// Returns the jobs that have not run, for a session to run before an engine is called. Their
+    /// outcomes stay hidden until then.
     #[inline(always)]
     fn work_now(&mut self) -> Work<'_> {
         let first = self.add_outcomes();
@@ -293,11 +291,11 @@ impl<Direction> Batch<Direction> {
         }
     }
 
-    /// Makes room for what becomes of the jobs that have not run yet. Returns the number of the first.
+    /// Adds pending outcomes for the jobs that have not run. Returns the index of the first.
     #[inline(always)]
     fn add_outcomes(&mut self) -> usize {
         let first = self.outcomes.len();
-        // A single outcome is written faster than `memset` is called.
+        // Writing a single outcome is faster than calling `memset`.
         if first + 1 == self.jobs.len() {
             self.outcomes.push(Outcome::Pending);
         } else {
@@ -306,13 +304,13 @@ impl<Direction> Batch<Direction> {
         first
     }
 
-    /// Whether a job has not run.
+    /// Whether any job has not run.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.outcomes.len() < self.jobs.len()
     }
 
-    /// Adds a packet that has run. None before it may be pending.
+    /// Adds a packet that has run. No earlier packet may be pending.
     #[inline]
     pub(crate) fn add_done(&mut self, job: Job, outcome: Outcome) {
         debug_assert!(!self.has_pending());
@@ -320,12 +318,12 @@ impl<Direction> Batch<Direction> {
         self.outcomes.push(outcome);
     }
 
-    /// Runs what waits on `device`, if it is for that. Returns whether it was.
-    // Not part of its callers, most of which have no device.
+    /// Runs the pending jobs on `device` if they are suited to it. Returns whether it did.
+    // Outlined, because most callers have no device.
     #[cfg(feature = "cuda")]
     #[inline(never)]
     fn offload(&mut self, device: Device, cpu: Cpu, op: packetlane_gpu::Op) -> bool {
-        if !device.wants(cpu, &self.jobs[self.outcomes.len()..]) {
+        if !device.accepts(cpu, &self.jobs[self.outcomes.len()..]) {
             return false;
         }
         self.done = self.jobs.len();
@@ -340,7 +338,7 @@ impl<Direction> Batch<Direction> {
         true
     }
 
-    /// Where the text of packet number `packet` lies.
+    /// Returns the range of the text of packet number `packet`.
     #[inline]
     pub(crate) fn text(&self, packet: usize) -> Range<usize> {
         let job = &self.jobs[packet];
@@ -348,7 +346,7 @@ impl<Direction> Batch<Direction> {
         start..start + job.text_len as usize
     }
 
-    /// The jobs with numbers `packets` and what became of each. None unless all have run.
+    /// Returns the jobs number `packets` with their outcomes. Empty unless all have run.
     #[inline]
     pub(crate) fn finished(
         &self,
@@ -360,7 +358,7 @@ impl<Direction> Batch<Direction> {
         jobs.iter().zip(outcomes)
     }
 
-    /// The nonce of packet number `packet`.
+    /// Returns the nonce of packet number `packet`.
     pub(crate) fn nonce(&self, packet: usize) -> Nonce {
         self.jobs[packet].nonce
     }
@@ -371,30 +369,30 @@ impl<Direction> Batch<Direction> {
         &self.arena
     }
 
-    /// As [`Batch::arena`].
+    /// Like [`Batch::arena`], mutable.
     #[inline]
     pub(crate) fn arena_mut(&mut self) -> &mut Arena {
         &mut self.arena
     }
 
-    /// When the packets that a session is about to add run: `count` of them, whose texts have about
-    /// `text_len` bytes in all. The session runs on `cpu`; `precomputes` says whether the keystream of its
-    /// packets may be precomputed.
+    /// Decides when the packets run that a session is about to add: `count` packets, whose texts
+    /// have about `text_len` bytes in total. The session runs on `cpu`; `precomputes` says whether
+    /// the keystream of its packets may be precomputed.
     #[inline(always)]
     pub(crate) fn plan(&self, cpu: Cpu, precomputes: bool, count: usize, text_len: usize) -> Plan {
         if !precomputes || self.has_pending() {
             return Plan::WithBatch;
         }
-        self.usual.plan(cpu, (count, text_len), self.jobs.len())
+        self.recent.plan(cpu, (count, text_len), self.jobs.len())
     }
 
-    /// The whole memory of the arena, and the jobs.
+    /// Returns the whole memory of the arena, and the jobs.
     #[inline]
     pub(crate) fn bytes_and_jobs(&mut self) -> (&mut [u8], &mut Vec<Job>) {
         (self.arena.bytes_mut(), &mut self.jobs)
     }
 
-    /// Adds a packet whose bytes lie in the arena.
+    /// Adds a packet whose bytes are in the arena.
     #[inline]
     pub(crate) fn add_job(&mut self, job: Job) {
         self.jobs.push(job);
@@ -402,12 +400,12 @@ impl<Direction> Batch<Direction> {
 }
 
 impl SealBatch {
-    /// Seals the packets that wait here and now, as [`Kernels::seal_from`].
+    /// Seals the pending packets now, from `sources`; see [`Kernels::seal_from`].
     pub(crate) fn seal_from(&mut self, backend: Backend, sources: &[&[u8]]) {
         backend.kernels().seal_from(self.work_now(), sources);
     }
 
-    /// Runs the packets that wait. Not part of its callers: in small turns none does.
+    /// Runs the pending packets. Outlined: in small turns there are none.
     fn seal_pending(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
         if let Some(device) = engine.device()
@@ -420,7 +418,7 @@ impl SealBatch {
 }
 
 impl OpenBatch {
-    /// Runs the packets that wait. Not part of its callers: in small turns none does.
+    /// Runs the pending packets. Outlined: in small turns there are none.
     fn open_pending(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
         if let Some(device) = engine.device()
@@ -470,8 +468,8 @@ impl<Direction> Drop for Batch<Direction> {
     }
 }
 
-/// Empties a list of keys, each of which is overwritten before: one by one and not their capacity, as
-/// `Vec::zeroize` does. Mostly there is one, for which a call of `memset` takes longer.
+/// Empties a list of keys after overwriting each. Does not overwrite the spare capacity, as
+/// `Vec::zeroize` would: usually there is one key, for which a call of `memset` takes longer.
 fn wipe(keys: &mut Vec<Key>) {
     for key in keys.iter_mut() {
         *key = [0; 32];
@@ -482,7 +480,7 @@ fn wipe(keys: &mut Vec<Key>) {
 
 impl<Direction> fmt::Debug for Batch<Direction> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither keys nor contents.
+        // Prints neither keys nor contents.
         f.debug_struct("Batch")
             .field("packets", &self.jobs.len())
             .field("bytes", &self.arena.used())

@@ -1,5 +1,5 @@
-//! What one connection has to send: the packets of this turn, and what its socket has not
-//! taken of earlier ones.
+//! The send queue of one connection: packets of this turn, and bytes of earlier turns that its
+//! socket has not accepted.
 
 use crate::arena::{Slot, SlotError};
 use crate::batch::SealBatch;
@@ -10,18 +10,18 @@ use arrayvec::ArrayVec;
 #[cfg(feature = "std")]
 use std::io::{self, IoSlice};
 
-/// Most pieces that one vectored write gets.
+/// Maximum number of pieces in one vectored write.
 #[cfg(feature = "std")]
 const MAX_SLICES: usize = 32;
 
-/// Bytes that were kept are added to the last ones, up to this length of them.
+/// Kept bytes are appended to the previous piece up to this length, in bytes.
 const KEPT_TOGETHER: usize = 16 * 1024;
 
-/// What one connection has to send, in order: packets in the batch of this turn, and bytes of
-/// its own that the socket has not taken yet. It has no socket.
+/// The send queue of one connection, in order: packets in the batch of this turn, and bytes of its
+/// own that the socket has not accepted yet. It has no socket.
 ///
-/// In each turn: [`Outbox::push`] the slots of the connection's packets, seal the batch,
-/// [`Outbox::write`] them straight from it. Packets of other sessions may lie between them.
+/// In each turn: [`Outbox::push`] the slots of the connection's packets, seal the batch, and
+/// [`Outbox::write`] them directly from the batch. Packets of other sessions may lie between them.
 ///
 /// ```
 /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
@@ -35,7 +35,7 @@ const KEPT_TOGETHER: usize = 16 * 1024;
 /// let (mut batch, mut outbox) = (SealBatch::new(), Outbox::new());
 /// outbox.push(session.outbound.push(&mut batch, PacketKind::Genuine, b"hello")?);
 /// engine.seal(&mut batch);
-/// // A socket that takes 10 bytes and then no more.
+/// // A socket that accepts 10 bytes and then no more.
 /// let mut socket = [0; 10];
 /// let mut room = &mut socket[..];
 /// outbox.write(&batch, |pieces| match room.write_vectored(pieces)? {
@@ -50,22 +50,22 @@ const KEPT_TOGETHER: usize = 16 * 1024;
 /// ```
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// The packets of this turn, if nothing else waits: mostly so, and it takes no list.
+    /// The packets of this turn, if nothing else is queued. The common case, which needs no list.
     packets: Option<Slot>,
-    /// What waits otherwise. Empty if there are `packets`.
+    /// The queue otherwise. Empty if there are `packets`.
     pieces: VecDeque<Piece>,
     /// How many bytes of the packets, or of the first piece, have been written.
     written: usize,
-    /// How many bytes wait.
+    /// Number of queued bytes.
     len: usize,
 }
 
-/// A part of what waits.
+/// A part of the queue.
 #[derive(Debug)]
 enum Piece {
     /// Packets in the batch of this turn.
     Packets(Slot),
-    /// Bytes of its own.
+    /// Bytes kept by the outbox.
     Kept(Vec<u8>),
 }
 
@@ -86,7 +86,7 @@ impl Piece {
 }
 
 impl Outbox {
-    /// An empty outbox.
+    /// Creates an empty outbox.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -97,23 +97,23 @@ impl Outbox {
         }
     }
 
-    /// How many bytes wait to be written: for back pressure. A peer that does not read makes
-    /// it grow without a limit, unless the caller stops answering it.
+    /// Returns the number of queued bytes, for back pressure. If a peer does not read, the outbox
+    /// grows without limit unless the caller stops answering.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds packets of this turn.
+    /// Queues packets of this turn.
     #[inline]
     pub fn push(&mut self, slot: Slot) {
-        // Of no packets: nothing waits for it.
+        // A slot without packets.
         if slot.wire_len() == 0 {
             return;
         }
@@ -141,12 +141,12 @@ impl Outbox {
         self.pieces.push_back(Piece::Packets(slot));
     }
 
-    /// Something else is to wait behind the packets.
+    /// Moves the packets to the list, so that something can be queued after them.
     fn begin_list(&mut self) {
         self.pieces.extend(self.packets.take().map(Piece::Packets));
     }
 
-    /// Adds bytes that lie in no batch: those of a handshake
+    /// Queues bytes that are in no batch: those of a handshake
     /// ([`Handshake::take_output`](crate::bip324::Handshake::take_output)).
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -160,17 +160,17 @@ impl Outbox {
         }
     }
 
-    /// Writes what waits by `write`, which is given the pieces in order and returns how many
-    /// bytes of them were written: `|pieces| socket.write_vectored(pieces)`. It is called
-    /// until nothing waits or it returns [`io::ErrorKind::WouldBlock`]. What is left then is
-    /// kept, so that the batch may be cleared.
+    /// Writes the queue with `write`, which is given the pieces in order and returns how many bytes
+    /// it wrote: `|pieces| socket.write_vectored(pieces)`. Calls it until the queue is empty or it
+    /// returns [`io::ErrorKind::WouldBlock`]. Anything left is copied, so that the batch may be
+    /// cleared.
     ///
     /// # Errors
     ///
-    /// Those of `write`, but not `WouldBlock` and `Interrupted`.
-    /// [`io::ErrorKind::WriteZero`] if it wrote nothing, and [`io::ErrorKind::Other`] around
-    /// a [`SlotError`] if the batch has not been sealed or was cleared before its packets
-    /// were written or kept. The connection cannot go on then.
+    /// Errors of `write`, except `WouldBlock` and `Interrupted`. [`io::ErrorKind::WriteZero`] if it
+    /// wrote nothing. [`io::ErrorKind::Other`] with a [`SlotError`] if the batch has not been
+    /// sealed, or was cleared before its packets were written or kept; the connection is then
+    /// unusable.
     #[cfg(feature = "std")]
     #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
     #[inline]
@@ -198,8 +198,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// The first of several pieces.
-    // Not inlined: most connections have one.
+    /// Returns the first of several pieces.
+    // Outlined: most connections have one piece.
     #[cfg(feature = "std")]
     #[inline(never)]
     fn first_pieces<'a>(
@@ -215,13 +215,13 @@ impl Outbox {
         slices.collect()
     }
 
-    /// The first bytes that wait, for a program that writes them itself and then calls
-    /// [`Outbox::written`]. Empty if nothing waits.
+    /// Returns the first queued bytes, for a program that writes them itself and then calls
+    /// [`Outbox::written`]. Empty if nothing is queued.
     ///
     /// # Errors
     ///
-    /// [`SlotError::NotSealed`] if the batch has not been sealed, [`SlotError::Stale`] if it
-    /// was cleared before its packets were written or kept.
+    /// [`SlotError::NotSealed`] if the batch has not been sealed, or [`SlotError::Stale`] if it was
+    /// cleared before its packets were written or kept.
     #[inline]
     pub fn front<'a>(&'a self, batch: &'a SealBatch) -> Result<&'a [u8], SlotError> {
         match (&self.packets, self.pieces.front()) {
@@ -231,7 +231,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets the first `len` bytes: they have been written.
+    /// Removes the first `len` bytes, which have been written.
     #[inline]
     pub fn written(&mut self, len: usize) {
         let len = len.min(self.len);
@@ -252,24 +252,24 @@ impl Outbox {
         }
     }
 
-    /// Copies what waits in the batch, so that it may be cleared. [`Outbox::write`] does that
-    /// alone; it is for a connection that is not written in a turn.
+    /// Copies queued packets out of the batch, so that it may be cleared. Only needed for a
+    /// connection that is not written to in a turn; [`Outbox::write`] does it otherwise.
     ///
     /// # Errors
     ///
-    /// As [`Outbox::front`]. Nothing changes then.
+    /// As for [`Outbox::front`]. Nothing changes then.
     pub fn keep(&mut self, batch: &SealBatch) -> Result<(), SlotError> {
         self.begin_list();
         let in_batch = |piece: &Piece| matches!(piece, Piece::Packets(_));
         let Some(before) = self.pieces.iter().position(in_batch) else {
             return Ok(());
         };
-        // First of all, so that an error changes nothing.
+        // Checked first, so that an error changes nothing.
         let mut pieces = self.pieces.iter();
         pieces.try_for_each(|piece| piece.bytes(batch).map(drop))?;
         let mut skip = 0;
         if before == 0 {
-            // The front is cut to what is left of it.
+            // The first piece loses the part that was written.
             skip = core::mem::take(&mut self.written);
         }
         let to_keep: Vec<_> = self.pieces.drain(before..).collect();

@@ -15,7 +15,7 @@ impl Memory {
         Ok(Self::Pinned(gpu, gpu.pinned(len)?))
     }
 
-    /// For a GPU. Bytes `..used` mean something.
+    /// Returns the memory for a GPU. Only `..used` holds data.
     pub(crate) fn for_device(&mut self, used: usize) -> Bytes<'_> {
         match self {
             Self::Plain(bytes) => Bytes::Plain(bytes),
@@ -23,7 +23,7 @@ impl Memory {
         }
     }
 
-    /// As `Vec::resize`, to a larger size.
+    /// Like `Vec::resize`, to a larger size.
     pub(crate) fn resize(&mut self, len: usize, fill: u8) {
         match self {
             Self::Plain(bytes) => bytes.resize(len, fill),
@@ -34,8 +34,8 @@ impl Memory {
         }
     }
 
-    /// As `Vec::truncate`, except that page-locked memory comes in one piece and is given back
-    /// at once.
+    /// Like `Vec::truncate`, except that page-locked memory is one allocation and is freed
+    /// immediately.
     pub(crate) fn truncate(&mut self, len: usize) {
         match self {
             Self::Plain(bytes) => bytes.truncate(len),
@@ -44,14 +44,14 @@ impl Memory {
         }
     }
 
-    /// As `Vec::shrink_to_fit`.
+    /// Like `Vec::shrink_to_fit`.
     pub(crate) fn shrink_to_fit(&mut self) {
         if let Self::Plain(bytes) = self {
             bytes.shrink_to_fit();
         }
     }
 
-    /// As `Vec::capacity`.
+    /// Like `Vec::capacity`.
     pub(crate) fn capacity(&self) -> usize {
         match self {
             Self::Plain(bytes) => bytes.capacity(),
@@ -59,8 +59,8 @@ impl Memory {
         }
     }
 
-    /// Moves from page-locked memory to other such memory, of `len` bytes; to ordinary
-    /// memory if there is none.
+    /// Moves from page-locked memory to new page-locked memory of `len` bytes, or to ordinary
+    /// memory if none is available.
     #[cold]
     fn move_to(&mut self, len: usize) {
         let Self::Pinned(gpu, old) = self else { return };

@@ -1,27 +1,28 @@
-//! How a packet of any protocol is protected, and the bytes that it came in.
+//! The layout of a packet of any protocol, and received bytes.
 
 use crate::arena::{BatchFull, BatchKey, SlotError};
 use core::fmt;
 use core::ops::Range;
 use packetlane_lanes::{Nonce, TAG_LEN};
 
-/// How one packet of a [`Batch`](crate::Batch) is protected. Ranges count from the packet's first byte.
+/// How one packet of a [`Batch`](crate::Batch) is protected. Ranges are relative to the packet's
+/// first byte.
 #[derive(Clone, Debug)]
 pub struct PacketLayout {
-    /// Its key, as [`Batch::ensure_key`](crate::Batch::ensure_key) returns it in this turn.
+    /// The key, as set by [`Batch::ensure_key`](crate::Batch::ensure_key) in this turn.
     pub key: BatchKey,
-    /// Its nonce: 12 bytes (RFC 8439, section 2.8). Never seal two packets with one nonce
-    /// and key.
+    /// The nonce, 12 bytes (RFC 8439, section 2.8). Never seal two packets with the same nonce and
+    /// key.
     pub nonce: Nonce,
-    /// Additional authenticated data: any bytes of the packet outside of text and tag.
-    /// `0..0` for none.
+    /// The additional authenticated data: any bytes of the packet outside text and tag. `0..0` for
+    /// none.
     pub aad: Range<usize>,
-    /// What is encrypted. The tag of 16 bytes follows it.
+    /// The bytes to encrypt. The 16-byte tag follows them.
     pub text: Range<usize>,
 }
 
 impl PacketLayout {
-    /// Whether it fits a packet of `len` bytes.
+    /// Checks that the layout fits a packet of `len` bytes.
     #[inline]
     pub(super) fn check(&self, len: usize) -> Result<(), AddError> {
         let Self { aad, text, .. } = self;
@@ -43,7 +44,7 @@ impl PacketLayout {
     }
 }
 
-/// Bytes of a batch's arena that came from the network and belong to no packet yet.
+/// Bytes in a batch's arena that were received and do not belong to a packet yet.
 #[derive(Debug)]
 pub struct Received {
     pub(super) bytes: Range<usize>,
@@ -51,20 +52,20 @@ pub struct Received {
 }
 
 impl Received {
-    /// How many they are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Keeps the first `len` bytes and returns the others: for a datagram or a stream of
-    /// several packets. `None` if there are not so many.
+    /// Keeps the first `len` bytes and returns the others: for a datagram or stream that holds
+    /// several packets. Returns `None` if there are fewer than `len` bytes.
     #[must_use]
     pub fn split_off(&mut self, len: usize) -> Option<Received> {
         if len > self.len() {
@@ -81,11 +82,12 @@ impl Received {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddError {
-    /// The batch has no room left: it holds at most [`Batch::MAX_BYTES`](crate::Batch::MAX_BYTES).
+    /// The batch is full: it holds at most [`Batch::MAX_BYTES`](crate::Batch::MAX_BYTES) bytes.
     BatchFull,
-    /// The key is not in the batch in this turn: call [`Batch::ensure_key`](crate::Batch::ensure_key) first.
+    /// The key was not added in this turn: call [`Batch::ensure_key`](crate::Batch::ensure_key)
+    /// first.
     NoKey,
-    /// What was received is of another turn or another batch.
+    /// The received bytes belong to another turn or another batch.
     Stale,
     /// The text and its tag do not lie within the packet.
     TextOutside {
@@ -110,12 +112,12 @@ impl fmt::Display for AddError {
         match self {
             Self::BatchFull => BatchFull.fmt(f),
             Self::NoKey => f.write_str(
-                "the key is not in the batch in this turn: call Batch::ensure_key first",
+                "the key was not added to the batch in this turn: call Batch::ensure_key first",
             ),
             Self::Stale => SlotError::Stale.fmt(f),
             Self::TextOutside { text, packet_len } => write!(
                 f,
-                "text {text:?} and its tag do not fit a packet of {packet_len} bytes"
+                "text {text:?} and its tag do not fit in a packet of {packet_len} bytes"
             ),
             Self::AadMisplaced {
                 aad,
@@ -123,7 +125,7 @@ impl fmt::Display for AddError {
                 packet_len,
             } => write!(
                 f,
-                "AAD {aad:?} overlaps text {text:?} or its tag, or ends behind {packet_len} bytes"
+                "AAD {aad:?} overlaps text {text:?} or its tag, or exceeds the {packet_len} bytes of the packet"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! Packets of any protocol with ChaCha20-Poly1305: added to a batch, and taken from it.
+//! Adds packets of any protocol with ChaCha20-Poly1305 to a batch, and takes them from it.
 
 use super::layout::{AddError, PacketLayout, Received};
 use super::{Batch, OpenBatch, SealBatch};
@@ -8,7 +8,7 @@ use core::ops::Range;
 use packetlane_lanes::{Job, Outcome};
 
 impl<Direction> Batch<Direction> {
-    /// Where the packet's key lies.
+    /// Returns the index of the packet's key.
     #[inline]
     fn key(&self, layout: &PacketLayout) -> Result<u32, AddError> {
         layout.key.get(&self.arena).ok_or(AddError::NoKey)
@@ -34,10 +34,10 @@ impl<Direction> Batch<Direction> {
 }
 
 impl SealBatch {
-    /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the
-    /// caller to write: header, AAD and plaintext where `layout` has them. They show
-    /// bytes of earlier turns, and all but the tag must be written. [`Batch::wire`] gives
-    /// the sealed packet.
+    /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the caller to
+    /// write: header, AAD and plaintext where `layout` places them. The bytes hold data of earlier
+    /// turns; all of them except the tag must be overwritten. [`Batch::wire`] returns the sealed
+    /// packet.
     ///
     /// # Errors
     ///
@@ -59,15 +59,15 @@ impl SealBatch {
         Ok((slot, &mut self.arena.bytes_mut()[bytes]))
     }
 
-    /// The sealed packets of `slot`, ready for the wire.
+    /// Returns the sealed packets of `slot`, ready to send.
     ///
     /// # Errors
     ///
-    /// [`SlotError::NotSealed`] if one of them has not been sealed, [`SlotError::Stale`].
+    /// [`SlotError::NotSealed`] if one of them has not been sealed, or [`SlotError::Stale`].
     #[inline]
     pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
         self.arena.check(slot.turn)?;
-        // Without an early exit, so that the compiler takes many at a time.
+        // No early exit, so that the compiler can vectorise.
         let sealed = |all, outcome: &Outcome| all & (*outcome == Outcome::Sealed);
         let packets = slot.packets.clone();
         if packets.end <= self.done && self.outcomes[packets].iter().fold(true, sealed) {
@@ -79,10 +79,10 @@ impl SealBatch {
 }
 
 impl OpenBatch {
-    /// Room for `len` bytes from a socket, at the arena's end. The bytes that the socket
-    /// wrote are taken by [`Batch::commit`] or
-    /// [`Inbound::receive`](crate::bip324::Inbound::receive); the rest stays free. The
-    /// room shows bytes of earlier turns, for the socket to write over.
+    /// Returns room for `len` bytes from a socket, at the end of the arena. Afterwards,
+    /// [`Batch::commit`] or [`Inbound::receive`](crate::bip324::Inbound::receive) takes the bytes
+    /// that the socket wrote; the rest stays free. The room holds bytes of earlier turns, which the
+    /// socket overwrites.
     ///
     /// # Panics
     ///
@@ -92,11 +92,11 @@ impl OpenBatch {
         self.arena.room(len)
     }
 
-    /// Commits the first `len` bytes of the last [`Batch::room`]: a socket has written them.
+    /// Takes the first `len` bytes of the last [`Batch::room`], which a socket has written.
     ///
     /// # Panics
     ///
-    /// If that room was shorter, or has been taken or written over since.
+    /// If `len` exceeds the length of that room, or the room has been taken or overwritten since.
     #[inline]
     pub fn commit(&mut self, len: usize) -> Received {
         let start = self.arena.commit(len);
@@ -107,7 +107,7 @@ impl OpenBatch {
         }
     }
 
-    /// As [`Batch::commit`], for bytes in a buffer of the caller.
+    /// Like [`Batch::commit`], for bytes in the caller's own buffer.
     ///
     /// # Panics
     ///
@@ -117,7 +117,7 @@ impl OpenBatch {
         self.commit(bytes.len())
     }
 
-    /// The bytes themselves, still encrypted: for a protocol to read its header.
+    /// Returns received bytes, still encrypted, so that a protocol can read its header.
     ///
     /// # Errors
     ///
@@ -128,11 +128,11 @@ impl OpenBatch {
         Ok(&self.arena.bytes()[received.bytes.clone()])
     }
 
-    /// Adds a packet to open, which is all of `received`. [`Batch::opened`] gives its text.
+    /// Adds a packet to open: all of `received`. [`Batch::opened`] returns its text.
     ///
     /// # Errors
     ///
-    /// See [`AddError`]. Nothing is added then, and what was received is dropped.
+    /// See [`AddError`]. Nothing is added then, and the received bytes are dropped.
     #[inline]
     pub fn add_to_open(
         &mut self,
@@ -147,11 +147,11 @@ impl OpenBatch {
         Ok(self.add(received.bytes, key, layout))
     }
 
-    /// The text of a packet that was opened.
+    /// Returns the text of an opened packet.
     ///
     /// # Errors
     ///
-    /// [`SlotError::BadTag`]: the text stays encrypted then, and is not shown.
+    /// [`SlotError::BadTag`]: the text stays encrypted and is not returned.
     /// [`SlotError::NotOpened`], [`SlotError::Stale`], [`SlotError::SeveralPackets`].
     #[inline]
     pub fn opened(&self, slot: &Slot) -> Result<&[u8], SlotError> {

@@ -71,7 +71,7 @@ impl PrecomputedKeystream {
     /// Returns how many blocks to precompute for a packet with `text_len` bytes of text in a small
     /// turn; 0 if it is not worthwhile.
     #[inline]
-    pub(super) fn wanted(&self, backend: Backend, text_len: usize) -> usize {
+    pub(super) fn blocks_to_precompute(&self, backend: Backend, text_len: usize) -> usize {
         // A longer text fills the lanes without precomputation and needs only two blocks: the
         // tag's, and the odd one that the header byte adds. It needs none where Poly1305 is
         // interleaved with the rounds of ChaCha20.

@@ -76,7 +76,7 @@ impl Device {
     }
 
     /// Whether these jobs go to the device.
-    pub(crate) fn wants(self, cpu: Cpu, jobs: &[Job]) -> bool {
+    pub(crate) fn accepts(self, cpu: Cpu, jobs: &[Job]) -> bool {
         match self.offload {
             Offload::Never => false,
             _ if jobs.is_empty() || self.gpu.is_lost() => false,

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The least work for one thread, in bytes as [`work`] counts them: some 20
 /// microseconds. To wake a thread takes no less.
-const LEAST_WORK: usize = 64 * 1024;
+const MIN_WORK: usize = 64 * 1024;
 
 /// The work of a part, in the same unit: at most so much is waited for in the end.
 const PART_WORK: usize = 16 * 1024;
@@ -114,7 +114,7 @@ impl Cuts {
     /// many have something to do.
     fn find(&mut self, whole: &impl Part, threads: usize) -> usize {
         let total = (0..whole.len()).map(|packet| work(whole, packet)).sum();
-        let threads = threads.min(total / LEAST_WORK);
+        let threads = threads.min(total / MIN_WORK);
         if threads > 1 {
             self.cut(whole, total, (total / PART_WORK).min(MAX_PARTS));
         }
