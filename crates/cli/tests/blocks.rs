@@ -693,7 +693,7 @@ fn the_networks_limit_and_the_coinbase_are_checked_and_short_transactions_named(
 
     let bad = dir.write("bad.blk", &regtest_block(&[of_64_bytes]));
     let finished = blocks(&[&bad], &["--network", "regtest"]);
-    let fault = "the first transaction is no coinbase: ";
+    let fault = "the first transaction is not a coinbase";
     assert!(finished.stdout.contains(fault), "{finished:#?}");
 }
 

@@ -1,6 +1,6 @@
-//! For the other crates of this repository (feature `internals`): what their measurements and
-//! bindings need beyond the public API. The promise of the version does not cover it: it may
-//! change in any release.
+//! Internals for the other crates of this repository (feature `internals`): what their benchmarks
+//! and bindings need beyond the public API. Exempt from semantic versioning: it may change in any
+//! release.
 
 use crate::batch::Batch;
 #[cfg(feature = "bip324")]
@@ -12,18 +12,19 @@ use crate::{
 };
 use packetlane_lanes::{Outcome, Work};
 
-/// Runs the packets that wait by `run`, which does what [`Engine::seal`](crate::Engine::seal) or
-/// [`Engine::open`](crate::Engine::open) would: seals or opens each job of the [`Work`] in place
-/// and writes its outcome. For other implementations of ChaCha20-Poly1305, to compare them with.
+/// Runs the pending packets with `run`, in place of [`Engine::seal`](crate::Engine::seal) or
+/// [`Engine::open`](crate::Engine::open): `run` seals or opens each job of the [`Work`] in place
+/// and writes its outcome. For comparisons with other implementations of ChaCha20-Poly1305.
 ///
-/// Where packets are few or long, a session of BIP324 may run them when they are added, and none
-/// waits. With its precomputed keystream off (`set_precomputed_keystream`) all wait.
+/// In small turns, and for long packets, a BIP324 session may run packets when they are added, so
+/// that none is pending. With its precomputed keystream off (`set_precomputed_keystream`), all
+/// packets stay pending.
 #[inline]
 pub fn run_pending<Direction>(batch: &mut Batch<Direction>, run: impl FnOnce(Work<'_>)) {
     run(batch.take_pending());
 }
 
-/// The outcome of packet number `packet`, in the order in which they were added.
+/// Returns the outcome of packet number `packet`, in the order in which they were added.
 ///
 /// # Panics
 ///
@@ -33,15 +34,15 @@ pub fn outcome<Direction>(batch: &Batch<Direction>, packet: usize) -> Outcome {
     batch.outcome(packet)
 }
 
-/// A packet whose contents are being written, in a batch: [`Outbound::push_with`] in two steps,
-/// for callers that have no closures.
+/// A packet in a batch whose contents are still being written: [`Outbound::push_with`] in two
+/// steps, for callers without closures.
 #[cfg(feature = "bip324")]
 #[derive(Debug)]
 pub struct Draft(bip324::Draft);
 
 #[cfg(feature = "bip324")]
 impl Draft {
-    /// Reserves the place of a packet with contents of `contents_len` bytes in the batch.
+    /// Reserves space for a packet with contents of `contents_len` bytes in the batch.
     ///
     /// # Errors
     ///
@@ -55,7 +56,7 @@ impl Draft {
         outbound.begin(batch, contents_len).map(Self)
     }
 
-    /// As [`Draft::begin`], for a message, whose type is written.
+    /// Like [`Draft::begin`], for a message; writes its type.
     ///
     /// # Errors
     ///
@@ -72,8 +73,8 @@ impl Draft {
             .map(Self)
     }
 
-    /// Its contents, or its payload if it is a message, for the caller to write. They show bytes
-    /// of earlier turns.
+    /// Returns the space of its contents, or of its payload if it is a message, for the caller to
+    /// write. It holds bytes of earlier turns.
     ///
     /// # Errors
     ///
@@ -83,11 +84,11 @@ impl Draft {
         self.0.contents(batch)
     }
 
-    /// Adds the packet, whose contents are written.
+    /// Adds the packet, whose contents have been written.
     ///
     /// # Errors
     ///
-    /// [`SealError::Stale`], [`SealError::Exhausted`].
+    /// [`SealError::Stale`] or [`SealError::Exhausted`].
     #[inline]
     pub fn commit(
         self,

@@ -540,7 +540,7 @@ fn a_table_with_a_type_twice() {
 }
 
 #[test]
-#[should_panic(expected = "id 0 begins a type in full")]
+#[should_panic(expected = "id 0 marks the long encoding")]
 fn a_table_with_id_0() {
     let _ = MessageTable::new(&[(0, MessageType::literal("a"))]);
 }

@@ -1,8 +1,8 @@
-//! Messages in packets: a type of one byte or of thirteen, then the payload
-//! (BIP324, "v2 Bitcoin P2P message structure").
+//! Messages in packets: a type of 1 or 13 bytes, then the payload (BIP324, "v2 Bitcoin P2P message
+//! structure").
 //!
-//! The codec works on bytes; what a payload means is the caller's. Which type has which byte is a
-//! [`MessageTable`]; the methods of [`MessageType`] use Bitcoin's.
+//! Payloads are not parsed. A [`MessageTable`] maps types to their one-byte ids; the methods of
+//! [`MessageType`] use Bitcoin's table.
 //!
 //! ```
 //! use packetlane::bitcoin::message::MessageType;
@@ -23,14 +23,13 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
 
-/// The first byte of contents whose type is spelt out in the next twelve.
+/// First byte of contents whose type is spelt out in the next twelve bytes.
 const LONG_TYPE: u8 = 0;
 
-/// Short ids, from 1 on. The first 28 are BIP324's own table. The others are
-/// those of `bip-0324/message_type_ids.md` in the BIPs repository (read November
-/// 2026): 29 to 36 of BIP183 (proposed, pull request 1923) and 37 of BIP434.
-/// That list calls itself not authoritative, so they are understood but not
-/// sent: a peer that does not know one would drop the message.
+/// Short ids, from 1. The first 28 are BIP324's own table. The others are from
+/// `bip-0324/message_type_ids.md` in the BIPs repository (read November 2026): 29 to 36 for BIP183
+/// (proposed, pull request 1923) and 37 for BIP434. That list states that it is not authoritative,
+/// so these ids are understood but not sent: a peer that does not know one would drop the message.
 const SHORT_IDS: [&str; 37] = [
     "addr",
     "block",
@@ -100,11 +99,11 @@ static KNOWN_TYPES: [MessageType; SHORT_IDS.len() + LONG_TYPES.len()] = {
     types
 };
 
-/// Bitcoin's table: BIP324's own ids, and those that are understood and not sent.
+/// Bitcoin's table: the ids of BIP324 itself, and those that are understood but not sent.
 static BITCOIN: MessageTable = MessageTable::new(&short_ids::<BIP324_IDS>(0))
     .with_receive_only(&short_ids::<{ SHORT_IDS.len() - BIP324_IDS }>(BIP324_IDS));
 
-/// `N` of [`SHORT_IDS`], from index `first` on, with their ids.
+/// Returns `N` of [`SHORT_IDS`], starting at index `first`, with their ids.
 const fn short_ids<const N: usize>(first: usize) -> [(u8, MessageType); N] {
     let mut ids = [(0, MessageType::literal("")); N];
     let mut i = 0;
@@ -116,26 +115,26 @@ const fn short_ids<const N: usize>(first: usize) -> [(u8, MessageType); N] {
     ids
 }
 
-/// The type of a message: up to twelve characters, as v1 and BIP324 spell it.
+/// The type of a message: a name of up to twelve characters, as in v1 and BIP324.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageType {
-    /// Padded with zeros.
+    /// The name, padded with zeros.
     name: [u8; MessageType::MAX_LEN],
 }
 
 impl MessageType {
-    /// Longest name of a message type, in bytes.
+    /// Maximum length of a type's name, in bytes.
     pub const MAX_LEN: usize = 12;
 
-    /// The type called `name`, for constants.
+    /// Creates the type called `name`, for use in constants.
     ///
     /// # Panics
     ///
-    /// If the name is malformed: in a constant, when it is compiled.
+    /// If the name is malformed; in a constant, at compile time.
     #[must_use]
     pub const fn literal(name: &str) -> Self {
         let bytes = name.as_bytes();
-        assert!(bytes.len() <= MessageType::MAX_LEN, "at most 12 characters");
+        assert!(bytes.len() <= MessageType::MAX_LEN, "a message type has at most 12 characters");
         let mut padded = [0; MessageType::MAX_LEN];
         let mut i = 0;
         while i < bytes.len() {
@@ -146,11 +145,11 @@ impl MessageType {
         Self { name: padded }
     }
 
-    /// The type called `name`.
+    /// Creates the type called `name`.
     ///
     /// # Errors
     ///
-    /// If it has more than 12 bytes or one that is no printable ASCII.
+    /// If it has more than 12 bytes, or a byte that is not printable ASCII.
     pub fn new(name: &[u8]) -> Result<Self, MessageError> {
         let mut padded = [0; MessageType::MAX_LEN];
         padded
@@ -163,13 +162,12 @@ impl MessageType {
         }
     }
 
-    /// The type in a field of 12 bytes, padded with zeros, as in the header of
-    /// v1 and in BIP324's long form.
+    /// Creates the type from a 12-byte field, padded with zeros, as in a v1 header and in BIP324's
+    /// long encoding.
     ///
     /// # Errors
     ///
-    /// If a byte before the padding is no printable ASCII, or one in the padding
-    /// no zero.
+    /// If a byte before the padding is not printable ASCII, or a padding byte is not zero.
     pub fn from_padded(field: &[u8; MessageType::MAX_LEN]) -> Result<Self, MessageError> {
         let length = field.iter().position(|&byte| byte == 0);
         let (name, padding) = field.split_at(length.unwrap_or(MessageType::MAX_LEN));
@@ -179,13 +177,13 @@ impl MessageType {
         Self::new(name)
     }
 
-    /// The field of 12 bytes, padded with zeros.
+    /// Returns the 12-byte field, padded with zeros.
     #[must_use]
     pub const fn padded(&self) -> &[u8; MessageType::MAX_LEN] {
         &self.name
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         let length = self.name.iter().position(|&byte| byte == 0);
@@ -193,51 +191,51 @@ impl MessageType {
         core::str::from_utf8(name).expect("every constructor admits ASCII only")
     }
 
-    /// The types that nodes send: those with a short id, assigned by BIP324 or since, and those
-    /// without one.
+    /// Returns the types that nodes send: those with a short id, assigned by BIP324 or later, and
+    /// those without one.
     #[must_use]
     pub fn known() -> &'static [Self] {
         &KNOWN_TYPES
     }
 
-    /// The id of one byte by which Bitcoin's nodes send this type: the one that BIP324's own table
-    /// has for it, which every peer understands.
+    /// Returns the one-byte id that Bitcoin nodes use to send this type: the one in BIP324's own
+    /// table, which every peer understands.
     #[must_use]
     pub fn short_id(&self) -> Option<u8> {
         BITCOIN.short_id(*self)
     }
 
-    /// The type to which `id` has been assigned, if to one: by BIP324, or since. Of the
-    /// latter [`MessageType::short_id`] knows nothing: they are understood and not sent.
+    /// Returns the type that `id` is assigned to, by BIP324 or later. Ids assigned later are
+    /// understood but not sent, so [`MessageType::short_id`] does not return them.
     #[must_use]
     pub fn from_short_id(id: u8) -> Option<Self> {
         BITCOIN.message_type(id)
     }
 
-    /// Appends the contents that carry a message of this type to `out`: the short form where
-    /// BIP324's own table has an id for the type, else the long one.
+    /// Appends the contents that carry a message of this type to `out`: in the short encoding if
+    /// BIP324's own table has an id for the type, otherwise in the long one.
     pub fn encode(&self, payload: &[u8], out: &mut Vec<u8>) {
         BITCOIN.encode(*self, payload, out);
     }
 
-    /// The message in a packet's contents: its type and its payload.
+    /// Returns the message in a packet's contents: its type and its payload.
     ///
     /// # Errors
     ///
-    /// See [`MessageError`]. Contents of a peer go through [`Ignored::decode`], which keeps the
-    /// connection, as nodes do.
+    /// See [`MessageError`]. For contents from a peer, use [`Ignored::decode`], which drops bad
+    /// messages and keeps the connection open, as nodes do.
     #[inline]
     pub fn decode(contents: &[u8]) -> Result<(Self, &[u8]), MessageError> {
         BITCOIN.decode(contents)
     }
 
-    /// Length of the contents that carry a message of this type, in bytes.
+    /// Returns the length of the contents that carry a message of this type, in bytes.
     #[must_use]
     pub fn encoded_len(&self, payload_len: usize) -> usize {
         BITCOIN.encoded_len(*self, payload_len)
     }
 
-    /// The beginning of the contents that carry a message of this type.
+    /// Returns the encoded type, which begins the contents.
     #[inline]
     pub(crate) fn encoded(self) -> EncodedType {
         BITCOIN.encoded(self)
@@ -249,7 +247,7 @@ impl MessageType {
         self.name[0] == 0
     }
 
-    /// Where a [`MessageTable`] begins to look for it.
+    /// Returns the index at which a [`MessageTable`] starts its search.
     const fn hash(&self) -> usize {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = self.name;
         let words = [[a, b, c, d], [e, f, g, h], [i, j, k, l]];
@@ -260,7 +258,7 @@ impl MessageType {
         (sum.wrapping_mul(0x9e37_79b9) >> 16) as usize % SENT_PLACES
     }
 
-    /// As `==`, which constants cannot call.
+    /// Like `==`, but usable in constants.
     const fn equals(&self, other: &Self) -> bool {
         let mut i = 0;
         while i < Self::MAX_LEN {
@@ -273,7 +271,7 @@ impl MessageType {
     }
 }
 
-/// Printable ASCII, and DEL, as Bitcoin Core admits them.
+/// Whether a name may contain `byte`: printable ASCII, and DEL, as in Bitcoin Core.
 const fn is_name_byte(byte: u8) -> bool {
     matches!(byte, b' '..=0x7f)
 }
@@ -290,13 +288,13 @@ impl fmt::Debug for MessageType {
     }
 }
 
-/// A type as it begins the contents of a packet.
+/// An encoded type: the first bytes of a packet's contents.
 type EncodedType = ArrayVec<u8, { 1 + MessageType::MAX_LEN }>;
 
-/// The short ids of a network's message types: one byte in place of 13.
+/// The short ids of a network's message types: one byte instead of 13.
 ///
-/// Sessions and [`MessageType`] use Bitcoin's. For another network, encode messages here and push
-/// them as the contents of genuine packets:
+/// Sessions and [`MessageType`] use Bitcoin's. For another network, encode messages with its table
+/// and push them as the contents of genuine packets:
 ///
 /// ```
 /// use packetlane::bitcoin::message::{MessageTable, MessageType};
@@ -312,26 +310,26 @@ type EncodedType = ArrayVec<u8, { 1 + MessageType::MAX_LEN }>;
 /// assert!(MessageType::decode(&contents).is_err());
 /// ```
 pub struct MessageTable {
-    /// The type of each id; an empty name where it has none.
+    /// The type of each id; an empty name if it has none.
     types: [MessageType; 256],
-    /// A hash table of the ids that are sent: each at the first free place from the hash of its type
-    /// on. 0 where there is none.
+    /// A hash table of the ids that are sent, with linear probing from the hash of the type. 0
+    /// marks a free entry.
     sent: [u8; SENT_PLACES],
 }
 
-/// Twice as many as there are ids, so that a search ends soon. A power of two.
+/// Twice the number of ids, so that searches are short. A power of two.
 const SENT_PLACES: usize = 512;
 
 impl MessageTable {
-    /// Bitcoin's table: 28 ids that are sent, and those above that are only understood.
+    /// Bitcoin's table: 28 ids that are sent, and further ids that are only understood.
     pub const BITCOIN: &'static Self = &BITCOIN;
 
-    /// A table with these ids and types.
+    /// Creates a table of these ids and types.
     ///
     /// # Panics
     ///
-    /// If an id is 0, which begins a type in full, if an id or a type occurs twice, or if a type
-    /// is empty. In a constant, when it is compiled.
+    /// If an id is 0, which marks the long encoding; if an id or a type occurs twice; or if a type
+    /// is empty. In a constant, at compile time.
     #[must_use]
     pub const fn new(types: &[(u8, MessageType)]) -> Self {
         let mut table = Self {
@@ -352,12 +350,12 @@ impl MessageTable {
         table
     }
 
-    /// The same table, which also understands these ids and does not send them: for ids that not
+    /// Returns the table with further ids that it understands but does not send, for ids that not
     /// every peer knows.
     ///
     /// # Panics
     ///
-    /// As [`MessageTable::new`].
+    /// As for [`MessageTable::new`].
     #[must_use]
     pub const fn with_receive_only(mut self, types: &[(u8, MessageType)]) -> Self {
         let mut i = 0;
@@ -370,20 +368,20 @@ impl MessageTable {
     }
 
     const fn assign(&mut self, id: u8, message_type: MessageType) {
-        assert!(id != LONG_TYPE, "id 0 begins a type in full: take another");
+        assert!(id != LONG_TYPE, "id 0 marks the long encoding: use another id");
         assert!(!message_type.is_empty(), "a type in a table needs a name");
         let mut other = 0;
         while other < self.types.len() {
             let is_same = self.types[other].equals(&message_type);
-            assert!(!is_same, "a type has two ids: give it one");
+            assert!(!is_same, "a type has two ids: assign one");
             other += 1;
         }
         let place = &mut self.types[id as usize];
-        assert!(place.is_empty(), "an id has two types: give it one");
+        assert!(place.is_empty(), "an id has two types: assign one");
         *place = message_type;
     }
 
-    /// The id by which a type is sent, if it has one.
+    /// Returns the id that a type is sent with, if it has one.
     #[must_use]
     pub fn short_id(&self, message_type: MessageType) -> Option<u8> {
         let mut place = message_type.hash();
@@ -396,15 +394,15 @@ impl MessageTable {
         }
     }
 
-    /// The type of an id, if it has one.
+    /// Returns the type of an id, if it has one.
     #[must_use]
     pub fn message_type(&self, id: u8) -> Option<MessageType> {
         let message_type = self.types[usize::from(id)];
         (!message_type.is_empty()).then_some(message_type)
     }
 
-    /// Appends the contents that carry a message to `out`: the short form if the type has an id
-    /// that is sent, else the long one.
+    /// Appends the contents that carry a message to `out`: in the short encoding if the type has an
+    /// id that is sent, otherwise in the long one.
     pub fn encode(&self, message_type: MessageType, payload: &[u8], out: &mut Vec<u8>) {
         let encoded = self.encoded(message_type);
         out.reserve(encoded.len().saturating_add(payload.len()));
@@ -412,7 +410,7 @@ impl MessageTable {
         append(out, payload);
     }
 
-    /// The message in a packet's contents: its type and its payload.
+    /// Returns the message in a packet's contents: its type and its payload.
     ///
     /// # Errors
     ///
@@ -430,13 +428,13 @@ impl MessageTable {
         Ok((MessageType::from_padded(field)?, payload))
     }
 
-    /// Length of the contents that carry a message, in bytes.
+    /// Returns the length of the contents that carry a message, in bytes.
     #[must_use]
     pub fn encoded_len(&self, message_type: MessageType, payload_len: usize) -> usize {
         payload_len.saturating_add(self.encoded(message_type).len())
     }
 
-    /// The beginning of the contents that carry a message of this type.
+    /// Returns the encoded type, which begins the contents.
     #[inline]
     fn encoded(&self, message_type: MessageType) -> EncodedType {
         let mut encoded = ArrayVec::new();
@@ -458,22 +456,23 @@ impl fmt::Debug for MessageTable {
     }
 }
 
-/// What a peer has sent that is no message: dropped and counted.
+/// Counts what a peer sent that is no valid message, and was dropped.
 ///
-/// Such a message does not end the connection, as in Bitcoin Core (`CNode::ReceiveMsgBytes`,
-/// where a transport rejects a message): later versions of the protocol may have types that this
-/// one does not know.
+/// Such a message does not end the connection, as in Bitcoin Core (`CNode::ReceiveMsgBytes`, where
+/// a transport rejects a message): later versions of the protocol may use types that this one does
+/// not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ignored {
-    /// How many.
+    /// Number of dropped messages.
     pub messages: u64,
-    /// Their length on the wire, in bytes.
+    /// Their total length on the wire, in bytes.
     pub bytes: u64,
 }
 
 impl Ignored {
-    /// The message in the contents of a peer's packet, which has `wire_len` bytes on the wire.
-    /// `None` if it is empty, or its type unknown or malformed: then it is counted.
+    /// Returns the message in the contents of a peer's packet, whose length on the wire is
+    /// `wire_len`. Returns `None` and counts the packet if it is empty, or if its type is unknown
+    /// or malformed.
     #[inline]
     pub fn decode<'c>(
         &mut self,
@@ -496,20 +495,20 @@ impl Ignored {
     }
 }
 
-/// Why bytes are no message, or no type of one.
+/// Why bytes are not a message or not a message type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The contents are empty: not even a type.
+    /// The contents are empty, without even a type.
     Empty,
-    /// The id has not been assigned to any type.
+    /// The id is not assigned to any type.
     UnknownId {
         /// The id.
         id: u8,
     },
-    /// The contents end within a type of 12 bytes.
+    /// The contents end within a 12-byte type.
     TypeCut {
-        /// How many bytes of it are there.
+        /// How many bytes of the type are present.
         length: usize,
     },
     /// The name of a type is longer than 12 bytes.
@@ -517,12 +516,12 @@ pub enum MessageError {
         /// Its length, in bytes.
         length: usize,
     },
-    /// The name of a type has a byte that is no printable ASCII.
+    /// The name of a type contains a byte that is not printable ASCII.
     TypeByte {
         /// The byte.
         byte: u8,
     },
-    /// Something other than zeros follows the name of a type in its field.
+    /// The name of a type is followed by bytes other than zeros in its field.
     TypePadding,
 }
 
@@ -538,12 +537,12 @@ impl fmt::Display for MessageError {
                 )
             }
             Self::TypeTooLong { length } => {
-                write!(f, "a message type of {length} bytes: 12 are the most")
+                write!(f, "a message type of {length} bytes: the maximum is 12")
             }
             Self::TypeByte { byte } => {
                 write!(
                     f,
-                    "a message type has the byte 0x{byte:02x}, which is no printable ASCII"
+                    "a message type has the byte 0x{byte:02x}, which is not printable ASCII"
                 )
             }
             Self::TypePadding => {

@@ -1,5 +1,5 @@
-//! Bitcoin's peer-to-peer messages, whichever transport carries them: the networks, the
-//! types of messages, and the framing of version 1.
+//! Bitcoin's peer-to-peer messages, independent of the transport: networks, message types, and the
+//! framing of version 1.
 //!
 //! - [`Network`]: the networks and their magic.
 //! - [`message`]: a message's type and payload in the contents of a BIP324 packet.
@@ -13,7 +13,7 @@
 //! let ping = MessageType::new(b"ping")?;
 //! let nonce = 7_u64.to_le_bytes();
 //!
-//! // Version 2 has one byte for the type of a `ping`.
+//! // Version 2 encodes the type of a `ping` in one byte.
 //! let mut contents = Vec::new();
 //! ping.encode(&nonce, &mut contents);
 //! assert_eq!(contents.len(), 1 + 8);

@@ -1,4 +1,4 @@
-//! Bitcoin's networks and the magic that tells them apart on the wire.
+//! Bitcoin's networks and their magic.
 
 /// A Bitcoin network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,14 +10,14 @@ pub enum Network {
     Testnet3,
     /// Test network 4 (BIP94).
     Testnet4,
-    /// The default signet (BIP325). Other signets have a magic of their own.
+    /// The default signet (BIP325). Custom signets have their own magic.
     Signet,
-    /// A private chain for tests.
+    /// A private chain for tests (regression test mode).
     Regtest,
 }
 
 impl Network {
-    /// Every network.
+    /// All networks.
     pub const ALL: [Network; 5] = [
         Network::Mainnet,
         Network::Testnet3,
@@ -26,8 +26,8 @@ impl Network {
         Network::Regtest,
     ];
 
-    /// The four bytes that v1 messages start with and that BIP324 mixes into
-    /// its keys, in the order of the wire.
+    /// Returns the network's magic: the four bytes that begin every v1 message and that BIP324
+    /// mixes into its keys, in wire order.
     #[must_use]
     pub const fn magic(self) -> [u8; 4] {
         match self {
@@ -39,8 +39,8 @@ impl Network {
         }
     }
 
-    /// The easiest target that a block of this network may have, in the compact form of a
-    /// header ("nBits").
+    /// Returns the easiest target that a block of this network may have, in the compact encoding of
+    /// the block header ("nBits").
     #[must_use]
     pub const fn easiest_target(self) -> u32 {
         match self {
@@ -50,7 +50,7 @@ impl Network {
         }
     }
 
-    /// The name that node software gives it.
+    /// Returns the network's name in node software.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Network {
         }
     }
 
-    /// The network with this magic, if it is one of these.
+    /// Returns the network with this magic, if it is one of these.
     #[must_use]
     pub fn from_magic(magic: [u8; 4]) -> Option<Self> {
         Self::ALL

@@ -1,6 +1,6 @@
-//! The framing of version 1, Bitcoin's unencrypted transport, for peers that speak nothing
-//! else: magic (4 bytes), type (12 bytes, padded with zeros), length of the payload (4 bytes,
-//! little-endian), checksum (the first 4 bytes of its double SHA-256), payload.
+//! The framing of version 1, Bitcoin's unencrypted transport, for peers that support nothing else:
+//! magic (4 bytes), type (12 bytes, padded with zeros), payload length (4 bytes, little-endian),
+//! checksum (the first 4 bytes of the payload's double SHA-256), payload.
 //!
 //! ```
 //! use packetlane::bitcoin::message::MessageType;
@@ -15,7 +15,7 @@
 //! assert_eq!(v1::Message::decode(magic, &wire)?.map(|message| message.message_type), Some(name));
 //! assert!(v1::Message::decode(Network::Mainnet.magic(), &wire).is_err());
 //!
-//! // A peer's messages, of which a damaged one is dropped.
+//! // A peer's messages. The damaged one is dropped.
 //! *wire.last_mut().unwrap() ^= 1;
 //! verack.encode(magic, &mut wire);
 //! let (mut decoder, mut received) = (v1::Decoder::new(magic), &wire[..]);
@@ -33,24 +33,23 @@ use alloc::vec::Vec;
 use core::fmt;
 use sha2::{Digest, Sha256};
 
-/// A message: what [`Message::encode`] writes, or what [`Message::decode`] finds at the beginning
-/// of a buffer.
+/// A message: [`Message::encode`] writes it, [`Message::decode`] finds it at the start of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'b> {
-    /// Its type.
+    /// The message's type.
     pub message_type: MessageType,
-    /// Its payload.
+    /// The message's payload.
     pub payload: &'b [u8],
 }
 
 impl<'b> Message<'b> {
-    /// Length of the header in front of a payload, in bytes.
+    /// Length of the header before a payload, in bytes.
     pub const HEADER_LEN: usize = 4 + MessageType::MAX_LEN + 4 + 4;
 
-    /// Longest payload of the network, in bytes.
+    /// Maximum length of a payload on the network, in bytes.
     pub const MAX_PAYLOAD_LEN: usize = 4_000_000;
 
-    /// The message of this type with this payload.
+    /// Creates a message with this type and payload.
     #[must_use]
     pub const fn new(message_type: MessageType, payload: &'b [u8]) -> Self {
         Self {
@@ -59,7 +58,7 @@ impl<'b> Message<'b> {
         }
     }
 
-    /// Its length on the wire, in bytes.
+    /// Returns the length of the message on the wire, in bytes.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         Self::HEADER_LEN + self.payload.len()
@@ -69,36 +68,36 @@ impl<'b> Message<'b> {
     ///
     /// # Panics
     ///
-    /// If the payload does not fit 32 bits.
+    /// If the payload is 2^32 bytes or longer.
     pub fn encode(&self, magic: [u8; 4], out: &mut Vec<u8>) {
         self.encode_with_checksum(magic, checksum(self.payload), out);
     }
 
-    /// As [`Message::encode`], for a caller that has hashed the payload: `checksum` is the first
-    /// four bytes of its double SHA-256. Many payloads are hashed at once by
-    /// [`Hasher::hash_many`](crate::sha256d::Hasher::hash_many).
+    /// Like [`Message::encode`], for a caller that has hashed the payload: `checksum` is the first
+    /// four bytes of its double SHA-256. [`Hasher::hash_many`](crate::sha256d::Hasher::hash_many)
+    /// hashes many payloads at once.
     ///
     /// # Panics
     ///
-    /// If the payload does not fit 32 bits.
+    /// If the payload is 2^32 bytes or longer.
     pub fn encode_with_checksum(&self, magic: [u8; 4], checksum: [u8; 4], out: &mut Vec<u8>) {
         out.reserve(self.wire_len());
         out.extend_from_slice(&self.header(magic, checksum));
         append(out, self.payload);
     }
 
-    /// The header of the message, for a caller that sends the payload from where it lies.
+    /// Returns the header of the message, for a caller that sends the payload without copying it.
     ///
     /// # Panics
     ///
-    /// If the payload does not fit 32 bits.
+    /// If the payload is 2^32 bytes or longer.
     #[must_use]
     pub fn encode_header(&self, magic: [u8; 4]) -> [u8; Message::HEADER_LEN] {
         self.header(magic, checksum(self.payload))
     }
 
     fn header(&self, magic: [u8; 4], checksum: [u8; 4]) -> [u8; Message::HEADER_LEN] {
-        let length = u32::try_from(self.payload.len()).expect("payloads have less than 2^32 bytes");
+        let length = u32::try_from(self.payload.len()).expect("payloads are shorter than 2^32 bytes");
         let mut header = [0; Message::HEADER_LEN];
         header[..4].copy_from_slice(&magic);
         header[4..16].copy_from_slice(self.message_type.padded());
@@ -107,13 +106,13 @@ impl<'b> Message<'b> {
         header
     }
 
-    /// The message at the beginning of `bytes`, or `None` if it has not come whole. [`Decoder`] goes
-    /// through all that a peer sends.
+    /// Returns the message at the start of `bytes`, or `None` if it is incomplete. To read a stream
+    /// of messages, use [`Decoder`].
     ///
     /// # Errors
     ///
-    /// See [`Error`]; of a wrong magic, type or length as soon as the header is
-    /// there. Of several the one that ends a connection.
+    /// See [`Error`]. A wrong magic, type or length is reported as soon as the header is complete.
+    /// If there are several errors, reports the one that ends a connection.
     pub fn decode(magic: [u8; 4], bytes: &'b [u8]) -> Result<Option<Self>, Error> {
         let Some((found, rest)) = bytes.split_first_chunk() else {
             return Ok(None);
@@ -151,11 +150,11 @@ impl<'b> Message<'b> {
     }
 }
 
-/// Takes the messages out of what a peer sends.
+/// Extracts messages from the bytes that a peer sends.
 ///
-/// A message with a wrong checksum or a malformed type is dropped and counted, and does not end
-/// the connection; a wrong magic or too long a payload does. So does Bitcoin Core
-/// (`V1Transport`). The types of v1 are names, so none is unknown.
+/// A message with a wrong checksum or a malformed type is dropped and counted; the connection
+/// continues. A wrong magic or too long a payload ends it. Bitcoin Core does the same
+/// (`V1Transport`). v1 spells types out, so no type is unknown.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     magic: [u8; 4],
@@ -163,7 +162,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a peer on the network with this magic.
+    /// Creates a decoder for a peer on the network with this magic.
     #[must_use]
     pub fn new(magic: [u8; 4]) -> Self {
         Self {
@@ -172,18 +171,19 @@ impl Decoder {
         }
     }
 
-    /// What was dropped.
+    /// Returns what was dropped.
     #[must_use]
     pub fn ignored(&self) -> Ignored {
         self.ignored
     }
 
-    /// Takes the next message from the front of `bytes`. `None` if it has not come whole: call
-    /// again with the bytes that are left and those that come later.
+    /// Returns the next message and removes it from the front of `bytes`. Returns `None` if the
+    /// message is incomplete: call again with the remaining bytes followed by those that arrive
+    /// later.
     ///
     /// # Errors
     ///
-    /// [`Error::Magic`] and [`Error::TooLong`], which end the connection. `bytes` then begin at
+    /// [`Error::Magic`] and [`Error::TooLong`], which end the connection. `bytes` then begins at
     /// that message.
     pub fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Result<Option<Message<'b>>, Error> {
         loop {
@@ -206,26 +206,26 @@ impl Decoder {
     }
 }
 
-/// The first four bytes of the double SHA-256.
+/// Returns the first four bytes of the double SHA-256.
 fn checksum(payload: &[u8]) -> [u8; 4] {
     let digest = Sha256::digest(Sha256::digest(payload));
     [digest[0], digest[1], digest[2], digest[3]]
 }
 
-/// Why bytes are no message of version 1.
+/// Why bytes are not a version 1 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// They do not begin with the network's magic.
+    /// The message does not begin with the network's magic.
     Magic {
-        /// What they begin with.
+        /// The bytes found in its place.
         found: [u8; 4],
     },
     /// The type is malformed.
     Type {
-        /// What is wrong with it.
+        /// The error in the type.
         error: MessageError,
-        /// The length of that message on the wire, in bytes.
+        /// Length of that message on the wire, in bytes.
         wire_len: usize,
     },
     /// The payload is longer than [`Message::MAX_PAYLOAD_LEN`].
@@ -233,11 +233,11 @@ pub enum Error {
         /// The length in the header, in bytes.
         length: usize,
     },
-    /// The checksum does not belong to the payload.
+    /// The checksum does not match the payload.
     Checksum {
-        /// The type of that message.
+        /// The message's type.
         message_type: MessageType,
-        /// Its length on the wire, in bytes.
+        /// Length of the message on the wire, in bytes.
         wire_len: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Work on the CPU: one backend, and the threads that share a large list of jobs.
+//! Runs jobs on the CPU: one backend, and the threads that share a long list of jobs.
 
 #[cfg(feature = "parallel")]
 use super::threads::{self, Part};
@@ -14,19 +14,19 @@ pub(crate) type Kernel = fn(Kernels, Work<'_>);
 /// [`Kernels::seal_single`] or [`Kernels::open_single`].
 pub(crate) type SingleKernel = fn(Kernels, &Key, &[Block], &mut [u8], &Job) -> Outcome;
 
-/// A backend, and up to how many threads one list of jobs may take.
+/// A backend, and the maximum number of threads for one list of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cpu {
     pub(crate) backend: Backend,
     #[cfg(feature = "parallel")]
     pub(crate) threads: u16,
-    /// Whether a GPU may take its work.
+    /// Whether a GPU may take its jobs.
     #[cfg(feature = "cuda")]
     pub(crate) has_device: bool,
 }
 
 impl Cpu {
-    /// One thread, the caller's.
+    /// Creates a configuration with one thread, the caller's.
     pub(crate) const fn new(backend: Backend) -> Self {
         Self {
             backend,
@@ -37,7 +37,7 @@ impl Cpu {
         }
     }
 
-    /// Whether the caller's thread does all work, so that it may be done at any time.
+    /// Whether the caller's thread does all the work, so that jobs may run at any time.
     #[inline]
     pub(crate) fn is_alone(self) -> bool {
         #[cfg(feature = "parallel")]
@@ -51,7 +51,7 @@ impl Cpu {
         true
     }
 
-    /// Up to how many threads one list of jobs takes.
+    /// Returns the maximum number of threads for one list of jobs.
     #[cfg(any(feature = "parallel", feature = "cuda"))]
     pub(crate) fn threads(self) -> usize {
         #[cfg(feature = "parallel")]
@@ -76,8 +76,8 @@ impl Cpu {
         kernel(self.backend.kernels(), work);
     }
 
-    /// Runs a kernel on one packet, of which `keystream` is precomputed. Returns what
-    /// became of it.
+    /// Runs a kernel on one packet, with `keystream` precomputed for it. Returns the packet's
+    /// outcome.
     #[inline(always)]
     pub(crate) fn run_single(
         self,
@@ -99,14 +99,14 @@ impl Cpu {
         kernel(self.backend.kernels(), key, keystream, bytes, &job)
     }
 
-    /// Fills `out` with ChaCha20 keystream from block `counter` on.
+    /// Fills `out` with ChaCha20 keystream, starting at block `counter`.
     pub(crate) fn keystream(self, key: &Key, nonce: Nonce, counter: u32, out: &mut [u8]) {
         out.fill(0);
         self.backend.kernels().chacha20(key, &nonce, counter, out);
     }
 }
 
-/// From the first to the last of the arena's bytes that a job reads or writes.
+/// Returns the range of the arena from the first to the last byte that a job reads or writes.
 #[cfg(feature = "parallel")]
 pub(crate) fn span(job: &Job) -> Range<usize> {
     let text = job.text as usize;
@@ -118,8 +118,8 @@ pub(crate) fn span(job: &Job) -> Range<usize> {
     text.min(aad)..end.max(aad + job.aad_len as usize)
 }
 
-/// How many jobs a thread hands to the backend at a time: enough to find packets of like
-/// length among them, and few enough for the stack.
+/// How many jobs a thread passes to the backend at once: enough that many of them have similar
+/// lengths, and few enough for the stack.
 #[cfg(feature = "parallel")]
 const STEP: usize = 256;
 
@@ -182,7 +182,7 @@ impl Part for JobsPart<'_> {
             for (rebased, job) in step.iter_mut().zip(jobs) {
                 *rebased = Job {
                     text: job.text - base,
-                    // Where there is no AAD, its offset means nothing.
+                    // Without AAD, its offset has no meaning.
                     aad: if job.aad_len > 0 { job.aad - base } else { 0 },
                     ..*job
                 };

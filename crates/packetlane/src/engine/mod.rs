@@ -1,5 +1,5 @@
-//! What runs a batch: [`Engine`], on one backend of the CPU, on several of its threads
-//! (feature `parallel`), on a GPU (feature `cuda`).
+//! [`Engine`] runs batches: on one backend of the CPU, on several threads (feature `parallel`), or
+//! on a GPU (feature `cuda`).
 
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
@@ -37,14 +37,14 @@ pub struct Engine {
 /// A batch whose packets [`Engine::seal`] can seal: [`SealBatch`](crate::SealBatch) and
 /// [`quic::SealBatch`](crate::quic::SealBatch). This trait is sealed: nothing else implements it.
 pub trait ToSeal: sealed::Sealed {
-    /// [`Engine::seal`].
+    /// Implements [`Engine::seal`].
     fn seal_on(&mut self, engine: &Engine);
 }
 
 /// A batch whose packets [`Engine::open`] can open: [`OpenBatch`](crate::OpenBatch) and
 /// [`quic::OpenBatch`](crate::quic::OpenBatch). This trait is sealed: nothing else implements it.
 pub trait ToOpen: sealed::Sealed {
-    /// [`Engine::open`].
+    /// Implements [`Engine::open`].
     fn open_on(&mut self, engine: &Engine);
 }
 
@@ -54,15 +54,15 @@ pub(crate) mod sealed {
 }
 
 impl Engine {
-    /// The environment variable that forces a backend, by its name.
+    /// Name of the environment variable that selects a backend by name.
     pub const BACKEND_VARIABLE: &str = "PACKETLANE_BACKEND";
 
-    /// The engine for this CPU: its most capable backend or, with the feature `std`, the
-    /// one that the environment variable `PACKETLANE_BACKEND` names.
+    /// Creates the engine for this CPU: its most capable backend or, with the feature `std`, the
+    /// backend that the environment variable `PACKETLANE_BACKEND` names.
     ///
     /// # Errors
     ///
-    /// If that variable names no backend of this build, or one that this CPU lacks.
+    /// If the variable names a backend that this build does not have or this CPU does not support.
     pub fn detect() -> Result<Self, BackendError> {
         #[cfg(feature = "std")]
         if let Some(name) = std::env::var_os(Self::BACKEND_VARIABLE) {
@@ -75,8 +75,7 @@ impl Engine {
         Ok(Self::best())
     }
 
-    /// The engine on the most capable backend of this CPU, whatever
-    /// `PACKETLANE_BACKEND` says.
+    /// Creates the engine on the most capable backend of this CPU. Ignores `PACKETLANE_BACKEND`.
     #[must_use]
     pub fn best() -> Self {
         let available = Backend::ALL
@@ -86,13 +85,13 @@ impl Engine {
         Self::new(available.copied().unwrap_or(Backend::Portable))
     }
 
-    /// The engine on the backend called `name`, as in `PACKETLANE_BACKEND`: of several with
-    /// that name, the most capable that this CPU has.
+    /// Creates the engine on the backend called `name`, as in `PACKETLANE_BACKEND`. If several
+    /// backends share the name, uses the most capable one that this CPU supports.
     ///
     /// # Errors
     ///
-    /// [`BackendError::Unknown`] if this build has no such backend,
-    /// [`BackendError::Unavailable`] if this CPU lacks it.
+    /// [`BackendError::Unknown`] if this build has no such backend, [`BackendError::Unavailable`]
+    /// if this CPU does not support it.
     pub fn named(name: &str) -> Result<Self, BackendError> {
         let mut named = Backend::ALL.iter().filter(|backend| backend.name() == name);
         match named.clone().rfind(|backend| backend.is_available()) {
@@ -104,11 +103,11 @@ impl Engine {
         }
     }
 
-    /// The engine on `backend`.
+    /// Creates the engine on `backend`.
     ///
     /// # Errors
     ///
-    /// [`BackendError::Unavailable`] if this CPU lacks it.
+    /// [`BackendError::Unavailable`] if this CPU does not support it.
     pub fn on(backend: Backend) -> Result<Self, BackendError> {
         if backend.is_available() {
             Ok(Self::new(backend))
@@ -117,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// The engine that runs on every CPU.
+    /// Creates the engine on the portable backend, which runs on every CPU.
     #[must_use]
     pub const fn portable() -> Self {
         Self::new(Backend::Portable)
@@ -131,16 +130,15 @@ impl Engine {
         }
     }
 
-    /// The same engine, with up to `threads` threads for one large batch. A small batch
-    /// stays on the caller's thread; so does every batch with 1, which is the default.
+    /// Returns the engine with a limit of `threads` threads for one large batch. Small batches stay
+    /// on the caller's thread; with 1, the default, all batches do.
     ///
-    /// The caller's thread does its share and sleeps until the others are done. They are
-    /// rayon's: of the pool in which the caller runs, else of the global one, whose threads
-    /// run on any core. A program that pins its threads to cores should stay at 1 and give
-    /// each thread its own batches, or call from within a pool that it has pinned
-    /// ([`rayon::ThreadPool::install`]). Each thread beyond the first costs one allocation
+    /// The caller's thread does its share and sleeps until the others have finished. The other
+    /// threads are rayon's: those of the pool that the caller runs in, otherwise of the global
+    /// pool, whose threads run on any core. A program that pins its threads to cores should either
+    /// stay at 1 and give each thread its own batches, or call from within a pool that it has
+    /// pinned ([`rayon::ThreadPool::install`]). Each thread beyond the first costs one allocation
     /// per batch.
-    ///
     /// [`rayon::ThreadPool::install`]: https://docs.rs/rayon/latest/rayon/struct.ThreadPool.html#method.install
     #[cfg(feature = "parallel")]
     #[must_use]
@@ -149,23 +147,22 @@ impl Engine {
         self
     }
 
-    /// The backend that it runs on.
+    /// Returns the backend that the engine runs on.
     #[must_use]
     #[inline]
     pub const fn backend(&self) -> Backend {
         self.cpu.backend
     }
 
-    /// The same engine, which runs large batches on `gpu`: those of so many bytes that the
-    /// device is faster. That size is measured when the first batch of 16 KiB or more comes
-    /// ([`Gpu::crossover`](packetlane_gpu::Gpu::crossover)). The CPU helps: it takes packets
-    /// from the batch's end while the device is busy. One batch is on the device at a time;
-    /// meanwhile the batches of other threads run on the CPU.
+    /// Returns the engine with `gpu` for large batches: those with so many bytes that the device is
+    /// faster. The crossover size is measured when the first batch of 16 KiB or more arrives
+    /// ([`Gpu::crossover`](packetlane_gpu::Gpu::crossover)). While the device is busy, the CPU
+    /// processes packets from the end of the batch. The device runs one batch at a time; meanwhile,
+    /// batches of other threads run on the CPU.
     ///
-    /// The CPU keeps smaller batches, packets with precomputed keystream, single packets
-    /// and those of QUIC. It also does what a device that fails has not finished: nothing is
-    /// lost, nothing is sealed twice, and
-    /// [`Gpu::last_error`](packetlane_gpu::Gpu::last_error) says what happened.
+    /// Smaller batches, packets with precomputed keystream, single packets and QUIC packets stay on
+    /// the CPU. If the device fails, the CPU also finishes its batch: nothing is lost, nothing is
+    /// sealed twice, and [`Gpu::last_error`](packetlane_gpu::Gpu::last_error) returns the error.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub const fn with_gpu(mut self, gpu: &'static packetlane_gpu::Gpu) -> Self {
@@ -174,8 +171,8 @@ impl Engine {
         self
     }
 
-    /// The same engine, which chooses between CPU and GPU as `offload` says. Without a GPU
-    /// it changes nothing.
+    /// Returns the engine with `offload` as the rule for choosing between CPU and GPU. Has no
+    /// effect without a GPU.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub const fn with_offload(mut self, offload: Offload) -> Self {
@@ -186,23 +183,23 @@ impl Engine {
         self
     }
 
-    /// The GPU that it runs batches on, if any.
+    /// Returns the GPU that the engine runs batches on, if any.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn gpu(&self) -> Option<&'static packetlane_gpu::Gpu> {
         self.device.map(|device| device.gpu())
     }
 
-    /// Seals every packet of `batch` that waits, in place: encrypts its text and writes its
-    /// tag; for QUIC it protects the header, too.
+    /// Seals every pending packet of `batch` in place: encrypts its text and writes its tag. For
+    /// QUIC, also applies header protection.
     #[inline]
     pub fn seal<B: ToSeal>(&self, batch: &mut B) {
         batch.seal_on(self);
     }
 
-    /// Opens every packet of `batch` that waits, in place. Each packet has its own outcome:
-    /// one whose tag is wrong stays encrypted and affects no other. Sessions get theirs
-    /// from [`Inbound::packets`] and [`Opener::take`].
+    /// Opens every pending packet of `batch` in place. Each packet has its own outcome: one with a
+    /// wrong tag stays encrypted and does not affect others. Take the packets with
+    /// [`Inbound::packets`] or [`Opener::take`].
     ///
     /// [`Inbound::packets`]: crate::bip324::Inbound::packets
     /// [`Opener::take`]: crate::quic::Opener::take
@@ -211,21 +208,21 @@ impl Engine {
         batch.open_on(self);
     }
 
-    /// Its backend and threads.
+    /// Returns its backend and threads.
     #[inline]
     pub(crate) fn cpu(&self) -> Cpu {
         self.cpu
     }
 
-    /// Its GPU.
+    /// Returns its GPU.
     #[cfg(feature = "cuda")]
     #[inline]
     pub(crate) fn device(&self) -> Option<offload::Device> {
         self.device
     }
 
-    /// Seals one packet in place: `bytes[text]`, whose tag of 16 bytes follows it, with
-    /// `bytes[aad]` as AAD (RFC 8439, section 2.8). Neither may overlap the other.
+    /// Seals one packet in place: encrypts `bytes[text]`, writes the 16-byte tag after it, and uses
+    /// `bytes[aad]` as AAD (RFC 8439, section 2.8). The AAD must not overlap text or tag.
     ///
     /// # Panics
     ///
@@ -242,8 +239,8 @@ impl Engine {
             .run_single(Kernels::seal_single, (key, &[]), nonce, bytes, aad, text);
     }
 
-    /// Opens one packet in place, laid out as for [`Engine::seal_single`]. Returns whether
-    /// its tag was right; if not, the text stays encrypted.
+    /// Opens one packet in place, laid out as for [`Engine::seal_single`]. Returns whether its tag
+    /// is correct; if not, the text stays encrypted.
     ///
     /// # Panics
     ///
@@ -264,21 +261,21 @@ impl Engine {
     }
 }
 
-/// Why there is no engine on a backend.
+/// Why an engine cannot use a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// No backend of this build has that name.
+    /// This build has no backend of that name.
     Unknown(String),
-    /// This CPU lacks the instructions of that backend.
+    /// This CPU does not support that backend.
     Unavailable(Backend),
-    /// `PACKETLANE_BACKEND` has a value that no backend of this build is called.
+    /// `PACKETLANE_BACKEND` names a backend that this build does not have.
     VariableUnknown(String),
-    /// `PACKETLANE_BACKEND` names a backend whose instructions this CPU lacks.
+    /// `PACKETLANE_BACKEND` names a backend that this CPU does not support.
     VariableUnavailable(Backend),
 }
 
-/// The names of all backends, each once, with commas.
+/// The names of all backends, each once, separated by commas.
 struct BackendNames;
 
 impl fmt::Display for BackendNames {
@@ -301,26 +298,26 @@ impl fmt::Display for BackendError {
             Self::Unknown(name) => {
                 write!(
                     f,
-                    "no backend \"{name}\" in this build, which has {BackendNames}"
+                    "no backend \"{name}\" in this build; it has {BackendNames}"
                 )
             }
             Self::Unavailable(backend) => {
                 write!(
                     f,
-                    "this CPU lacks the instructions of backend \"{}\"",
+                    "this CPU does not support the backend \"{}\"",
                     backend.name()
                 )
             }
             Self::VariableUnknown(name) => write!(
                 f,
-                "{} is \"{name}\": no backend in this build; it takes \
+                "{} is \"{name}\", which is no backend in this build; it has \
                  {BackendNames}",
                 Engine::BACKEND_VARIABLE
             ),
             Self::VariableUnavailable(backend) => write!(
                 f,
-                "{} is \"{}\", whose instructions this CPU lacks: unset it to \
-                 take the best backend of this CPU",
+                "{} is \"{}\", which this CPU does not support: unset it to \
+                 use this CPU's best backend",
                 Engine::BACKEND_VARIABLE,
                 backend.name()
             ),

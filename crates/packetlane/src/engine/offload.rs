@@ -1,32 +1,32 @@
-//! Large batches on a GPU, with the help of the CPU.
+//! Runs large batches on a GPU, assisted by the CPU.
 //!
-//! Whatever the device has not finished, for whatever reason, keeps its bytes and its
-//! pending outcome. So the CPU runs what is pending when the device is done, and needs to
-//! know nothing else about what happened there.
+//! A packet that the device has not finished, for whatever reason, keeps its bytes and its pending
+//! outcome. The CPU therefore runs whatever is pending when the device returns, and needs to know
+//! nothing else about what happened there.
 
 use super::cpu::{Cpu, Kernel};
 use packetlane_gpu::{DeviceWork, Gpu, Help, Op, RunOptions};
 use packetlane_lanes::{Job, Kernels, TAG_LEN, Work};
 
-/// How an engine that has a GPU chooses between GPU and CPU.
+/// How an engine with a GPU chooses between GPU and CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
-    /// By size: a batch goes to the device if the device is faster at so many bytes, and
-    /// the CPU helps.
+    /// By size: a batch goes to the device if it has enough bytes for the device to be faster. The
+    /// CPU assists.
     #[default]
     Auto,
-    /// Every batch goes to the device, and waits until the device is free. The CPU does
-    /// only what cannot run there.
+    /// Every batch goes to the device, and waits until the device is free. The CPU only does what
+    /// cannot run on the device.
     Always,
-    /// No batch does.
+    /// No batch goes to the device.
     Never,
 }
 
-/// Batches of fewer bytes stay on the CPU, unasked.
+/// Batches below this size, in bytes, stay on the CPU without measuring the crossover.
 const MIN_BYTES: usize = 16 * 1024;
 
-/// About how many bytes of packets each thread of the CPU takes at a time while the device
-/// is busy: some 20 to 40 microseconds.
+/// About how many bytes of packets each CPU thread takes at a time while the device is busy: 20 to
+/// 40 microseconds of work.
 const HELP_BYTES: usize = 128 * 1024;
 
 /// An engine's GPU.
@@ -50,7 +50,7 @@ impl Device {
         self.gpu
     }
 
-    /// Runs `work` on the device, with help of `cpu`, and what it leaves pending on `cpu`.
+    /// Runs `work` on the device, assisted by `cpu`, then runs on `cpu` whatever is still pending.
     pub(crate) fn run(self, cpu: Cpu, op: Op, mut work: DeviceWork<'_>) {
         let kernel: Kernel = match op {
             Op::Seal => Kernels::seal,
@@ -66,7 +66,7 @@ impl Device {
             unless_busy: auto,
             ..RunOptions::default()
         };
-        // The device keeps its error. What it has left undone comes next.
+        // The device records its error. What it left pending is done next.
         let _ = self.gpu.run(op, work.reborrow(), options);
         let mut end = 0;
         while let Some(range) = packetlane_gpu::pending(work.outcomes, end) {
@@ -87,8 +87,8 @@ impl Device {
                 if bytes < MIN_BYTES {
                     return false;
                 }
-                // With several threads the CPU is faster, and the device pays off at a
-                // size as many times larger.
+                // With several threads the CPU is faster, so the crossover size grows by the same
+                // factor.
                 let crossover = self.gpu.crossover(cpu.backend);
                 bytes >= crossover.saturating_mul(cpu.threads())
             }

@@ -1,55 +1,55 @@
-//! One large batch on several threads.
+//! Splits one large batch over several threads.
 //!
-//! The packets are cut into parts, several for each thread, and the arena with them. A
-//! part begins at a packet whose bytes lie behind those of all packets before it, and no
-//! packet that follows reaches before it. So a thread that has a part has a piece of the
-//! arena to itself, and the threads share nothing but the keys and keystream, which are
-//! only read. Sessions add their packets in the order of the arena, except for a packet
-//! that came in several reads, which is out of order among its neighbours only. If no
-//! such place is found, one thread does it all.
+//! The packets, and the arena with them, are cut into parts, several for each thread. A part begins
+//! at a packet whose bytes lie after those of all earlier packets, and no later packet reaches back
+//! before it. A thread that runs a part therefore owns a piece of the arena, and the threads share
+//! only keys and keystream, which they read. Sessions add their packets in arena order, except for
+//! a packet that arrived in several reads, which is out of order only among its neighbours. If no
+//! such place to cut is found, one thread runs everything.
 //!
-//! The threads take one part after the other, so that nobody waits long for a thread that
-//! wakes late or is interrupted. A lock is held while a part is taken, not while it runs.
+//! The threads take one part after the other, so that a thread that wakes late or is interrupted
+//! delays the others only a little. A lock is held while a part is taken, not while it runs.
 
 use core::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// The least work for one thread, in bytes as [`work`] counts them: some 20
-/// microseconds. To wake a thread takes no less.
+/// Minimum work for one thread, in bytes as [`work`] counts them: about 20 microseconds. Waking a
+/// thread takes at least as long.
 const MIN_WORK: usize = 64 * 1024;
 
-/// The work of a part, in the same unit: at most so much is waited for in the end.
+/// Work of a part, in the same unit: the upper bound on what the threads wait for at the end.
 const PART_WORK: usize = 16 * 1024;
 
-/// What a packet costs beyond its text, in bytes of text that cost the same: its one-time
-/// key is a block of ChaCha20 too.
+/// Cost of a packet beyond its text, in equivalent bytes of text: its one-time key is a block of
+/// ChaCha20 too.
 const PACKET_WORK: usize = 64;
 
-/// Into how many parts a batch is cut at most.
+/// Maximum number of parts of a batch.
 const MAX_PARTS: usize = 256;
 
-/// A list of packets with the bytes and all else that it takes to run them.
+/// A list of packets with everything needed to run them.
 pub(crate) trait Part: Send + Sized {
-    /// How many packets it has.
+    /// Returns the number of packets.
     fn len(&self) -> usize;
 
-    /// From the first to the last byte of the arena that a packet reads or writes.
+    /// Returns the range of the arena from the first to the last byte that a packet reads or
+    /// writes.
     fn span(&self, packet: usize) -> Range<usize>;
 
-    /// How many bytes of a packet are encrypted.
+    /// Returns how many bytes of a packet are encrypted.
     fn text_len(&self, packet: usize) -> usize;
 
-    /// Takes away the packets from number `packet` on, whose bytes lie from `start` of the
-    /// arena on. The other packets' bytes lie before it.
+    /// Splits off the packets from number `packet` on, whose bytes lie at or after `start` in the
+    /// arena. The bytes of the remaining packets lie before `start`.
     fn split_off(&mut self, packet: usize, start: usize) -> Self;
 
     /// Runs its packets.
     fn run(self);
 }
 
-/// Runs `whole` on up to `threads` threads: the caller's own, and others of the pool that
-/// rayon has for it.
-// Not part of its caller, which one thread takes too: the list of cuts is a page of stack.
+/// Runs `whole` on up to `threads` threads: the caller's own, and others of the caller's rayon
+/// pool.
+// Outlined, because a single thread does not need the list of cuts, which is a page of stack.
 #[inline(never)]
 pub(crate) fn run<P: Part>(threads: usize, whole: P) {
     let mut cuts = Cuts::new();
@@ -57,7 +57,7 @@ pub(crate) fn run<P: Part>(threads: usize, whole: P) {
     if threads < 2 {
         return whole.run();
     }
-    // The last part first: what is left begins where it did.
+    // Last part first: splitting off the end does not move the start of the rest.
     let waiting = Mutex::new((Some(whole), cuts.places().iter().rev()));
     let work = || {
         loop {
@@ -83,16 +83,16 @@ pub(crate) fn run<P: Part>(threads: usize, whole: P) {
     });
 }
 
-/// Where a part begins.
+/// The start of a part.
 #[derive(Clone, Copy, Default)]
 struct Cut {
     /// Its first packet.
     packet: usize,
-    /// Where its piece of the arena begins.
+    /// Start of its piece of the arena.
     start: usize,
 }
 
-/// The beginnings of all parts but the first.
+/// The starts of all parts except the first.
 struct Cuts {
     places: [Cut; MAX_PARTS - 1],
     count: usize,
@@ -110,8 +110,8 @@ impl Cuts {
         &self.places[..self.count]
     }
 
-    /// Cuts `whole` for up to `threads` threads, if there is work for them. Returns how
-    /// many have something to do.
+    /// Cuts `whole` for up to `threads` threads, if there is enough work. Returns the number of
+    /// threads that have work.
     fn find(&mut self, whole: &impl Part, threads: usize) -> usize {
         let total = (0..whole.len()).map(|packet| work(whole, packet)).sum();
         let threads = threads.min(total / MIN_WORK);
@@ -121,8 +121,7 @@ impl Cuts {
         threads.min(self.count + 1)
     }
 
-    /// Cuts `whole`, whose work is `total`, into up to `parts` parts of about the same
-    /// work.
+    /// Cuts `whole`, whose total work is `total`, into up to `parts` parts of about equal work.
     fn cut(&mut self, whole: &impl Part, total: usize, parts: usize) {
         let share = total / parts;
         let mut done = 0;
@@ -149,7 +148,7 @@ impl Cuts {
     }
 }
 
-/// The work of one packet, in bytes.
+/// Returns the work of one packet, in bytes.
 fn work(whole: &impl Part, packet: usize) -> usize {
     whole.text_len(packet) + PACKET_WORK
 }
@@ -160,7 +159,7 @@ mod tests {
     use alloc::vec::Vec;
     use packetlane_lanes::{Job, TAG_LEN};
 
-    /// Jobs that nobody runs.
+    /// Jobs that are never run.
     impl Part for &[Job] {
         fn len(&self) -> usize {
             <[Job]>::len(self)
@@ -209,11 +208,12 @@ mod tests {
         lengths.into_iter().map(job).collect()
     }
 
-    /// The jobs before which they are cut into `parts` parts.
+    /// Cuts `jobs` into `parts` parts. Returns the index of the first job of each part but the
+    /// first.
     fn cuts(jobs: &[Job], parts: usize) -> Vec<usize> {
         let mut cuts = Cuts::new();
         cuts.cut(&jobs, jobs.iter().map(work).sum(), parts);
-        // What safety rests on: the spans of a part lie within its piece.
+        // Memory safety depends on this: the spans of a part lie within its piece.
         for cut in cuts.places() {
             let (before, from) = jobs.split_at(cut.packet);
             assert!(before.iter().all(|job| span(job).end <= cut.start));
@@ -266,10 +266,10 @@ mod tests {
     fn neighbours_out_of_order_stay_together() {
         let mut jobs = jobs([4000; 100]);
         assert_eq!(cuts(&jobs, 2), [50]);
-        // The first of five lies behind the others.
+        // The first of five lies after the others.
         jobs[48..53].rotate_right(1);
         assert_eq!(cuts(&jobs, 2), [53]);
-        // One among the last reaches back to the first half.
+        // One of the last jobs reaches back into the first half.
         jobs.swap(10, 99);
         assert_eq!(cuts(&jobs, 2), []);
         jobs.reverse();

@@ -1,9 +1,8 @@
-//! The packets of one turn of an event loop: an arena, and what is to be done with each
-//! packet in it.
+//! The packets of one turn of an event loop: an arena, and the work for each packet in it.
 //!
-//! What a kernel needs is written down when a packet is added: a list of jobs for each of
-//! the two ciphers, AES and ChaCha20, and the places of header masks. The lists are run in
-//! windows of packets ([`window`](super::window)).
+//! Everything that a kernel needs is recorded when a packet is added: a list of jobs for each of
+//! the two ciphers, AES and ChaCha20, and the places of header masks. The lists run in windows of
+//! packets ([`window`](super::window)).
 
 use super::error::OpenError;
 use super::header;
@@ -23,22 +22,22 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Header, Job, Outcome, TAG_LEN};
 
-/// QUIC packets to seal: [`Sealer::push`](super::Sealer::push) adds them, [`Engine::seal`] seals
-/// them all, and [`SealBatch::wire`](Batch::wire) gives the bytes of each.
+/// A batch of QUIC packets to seal: [`Sealer::push`](super::Sealer::push) adds them,
+/// [`Engine::seal`] seals them all, and [`SealBatch::wire`](Batch::wire) returns the bytes of each.
 pub type SealBatch = Batch<Sealing>;
 
-/// QUIC packets to open: [`Opener::push`](super::Opener::push) adds them, [`Engine::open`] opens
-/// them all, and [`Opener::take`](super::Opener::take) gives the result of each.
+/// A batch of QUIC packets to open: [`Opener::push`](super::Opener::push) adds them,
+/// [`Engine::open`] opens them all, and [`Opener::take`](super::Opener::take) returns the result of
+/// each.
 pub type OpenBatch = Batch<Opening>;
 
-/// Many packets in one arena, of as many connections as there are, of any suites: a
-/// [`SealBatch`] or an [`OpenBatch`].
+/// Many packets, of any number of connections and any suites, in one arena: a [`SealBatch`] or an
+/// [`OpenBatch`].
 ///
-/// [`Batch::clear`] makes the batch ready for the next turn and keeps its memory, so that a
-/// steady state allocates nothing.
+/// [`Batch::clear`] prepares the batch for the next turn and keeps its memory, so a steady state
+/// allocates nothing.
 ///
-/// As with [`crate::Batch`], a batch of received packets cannot be sealed, nor one of plaintext
-/// be opened:
+/// As with [`crate::Batch`], sealing received packets and opening plaintext do not compile:
 ///
 /// ```compile_fail,E0277
 /// # use packetlane::{Engine, quic::OpenBatch};
@@ -54,54 +53,54 @@ pub struct Batch<Direction> {
     /// Its packets, by cipher.
     aes: Packets,
     chacha20: Packets,
-    /// How many packets there are, in the order in which they were added.
+    /// Number of packets. Indices follow the order in which they were added.
     len: usize,
-    /// The payloads of the first so many are sealed.
+    /// The payloads of the first `sealed` packets are sealed.
     sealed: usize,
-    /// The headers of the first so many are protected, too.
+    /// The headers of the first `protected` packets are protected, too.
     protected: usize,
     direction: PhantomData<Direction>,
 }
 
-/// The packets of a batch whose AEAD and header protection have one cipher. The lists of the
+/// The packets of a batch whose AEAD and header protection use the same cipher. The lists of the
 /// other direction stay empty.
 #[derive(Default)]
 struct Packets {
-    /// What the packets' indices refer to: the key ring of each connection, once.
+    /// The key rings that the packets refer to by index: one per connection.
     rings: KeyRings,
-    /// The payloads to seal.
+    /// Payloads to seal.
     jobs: Vec<Job>,
-    /// Their headers.
+    /// Headers of those packets.
     headers: Vec<Header>,
-    /// How many of them are sealed.
+    /// Number of sealed packets.
     sealed: usize,
-    /// How many are protected, too.
+    /// Number of packets with protected headers.
     protected: usize,
-    /// Those to open.
+    /// Packets to open.
     opening: Vec<OpenJob>,
-    /// How many of them have unprotected headers.
+    /// Number of packets with unprotected headers.
     unprotected: usize,
-    /// The payloads of those that have, and are not opened yet; memory for a window where
-    /// headers and payloads are run together.
+    /// Payloads of the packets with unprotected headers that are not opened yet. Where headers and
+    /// payloads are processed together, scratch memory for a window.
     to_open: Vec<Job>,
-    /// What became of those that are opened: the first ones.
+    /// Outcomes of the opened packets, which come first.
     outcomes: Vec<Outcome>,
 }
 
 impl<Direction> Batch<Direction> {
-    /// As for [`crate::Batch::MAX_BYTES`].
+    /// Maximum size of a batch, in bytes; see [`crate::Batch::MAX_BYTES`].
     pub const MAX_BYTES: usize = arena::MAX_BYTES;
 
-    /// As for [`crate::Batch::ENOUGH_BYTES`].
+    /// Enough bytes for full speed; see [`crate::Batch::ENOUGH_BYTES`].
     pub const ENOUGH_BYTES: usize = arena::ENOUGH_BYTES;
 
-    /// An empty batch.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::with_capacity(0, 0)
     }
 
-    /// An empty batch with memory for `packets` packets of `bytes` bytes in all.
+    /// Creates an empty batch with memory for `packets` packets of `bytes` bytes in total.
     #[must_use]
     pub fn with_capacity(packets: usize, bytes: usize) -> Self {
         Self {
@@ -115,7 +114,7 @@ impl<Direction> Batch<Direction> {
         }
     }
 
-    /// Forgets all packets and keys and keeps the memory.
+    /// Drops all packets and keys, and keeps the memory.
     pub fn clear(&mut self) {
         self.arena.clear();
         self.aes.clear();
@@ -125,31 +124,31 @@ impl<Direction> Batch<Direction> {
         self.protected = 0;
     }
 
-    /// Gives back memory; see [`crate::Batch::shrink_to`].
+    /// Frees memory; see [`crate::Batch::shrink_to`].
     pub fn shrink_to(&mut self, bytes: usize) {
         self.arena.shrink_to(bytes);
     }
 
-    /// How many bytes of memory its arena has.
+    /// Returns the capacity of the arena, in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.arena.capacity()
     }
 
-    /// How many packets it holds.
+    /// Returns the number of packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds no packet.
+    /// Whether the batch holds no packets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes of the arena that are taken: all packets, one after the other. What
-    /// [`Batch::commit`] returns is a range of them.
+    /// Returns the bytes of the arena that are taken: all packets, one after the other. The ranges
+    /// that [`Batch::commit`] returns refer to it.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.arena.bytes()[..self.arena.used()]
@@ -161,7 +160,7 @@ impl<Direction> Batch<Direction> {
         self.arena.fits(len)
     }
 
-    /// Makes sure that `keys` are in the batch in this turn, and that `batch_key` says where.
+    /// Ensures that `keys` are in the batch in this turn, and that `batch_key` refers to them.
     /// Returns their index.
     #[inline]
     pub(super) fn index_of(&mut self, batch_key: &mut BatchKey, keys: &Arc<KeyRing>) -> u32 {
@@ -188,7 +187,7 @@ impl<Direction> Batch<Direction> {
         }
     }
 
-    /// The slot of the next packet, which has these keys.
+    /// Returns the slot of the next packet, which has these keys.
     #[inline]
     fn slot(&mut self, keys: &KeyRing, bytes: Range<usize>) -> Slot {
         let place = self.len;
@@ -198,12 +197,12 @@ impl<Direction> Batch<Direction> {
 }
 
 impl SealBatch {
-    /// The sealed packets of `slot`, ready for the wire.
+    /// Returns the sealed packets of `slot`, ready to send.
     ///
     /// # Errors
     ///
-    /// [`SlotError::NotSealed`] if one of them has not been sealed, header and payload:
-    /// plaintext must not reach a socket. [`SlotError::Stale`].
+    /// [`SlotError::NotSealed`] if the header or payload of one of them has not been sealed,
+    /// because plaintext must not reach a socket; or [`SlotError::Stale`].
     pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
         self.arena.check(slot.turn)?;
         if slot.packets.end > self.protected {
@@ -212,9 +211,9 @@ impl SealBatch {
         Ok(&self.arena.bytes()[slot.bytes.clone()])
     }
 
-    /// The first half of [`Engine::seal`], for a caller that protects headers by other
-    /// means: encrypts payloads and writes tags, on the caller's thread. What goes over the
-    /// wire needs [`Batch::protect_headers`] too.
+    /// The first half of [`Engine::seal`], for a caller that protects headers by other means:
+    /// encrypts payloads and writes tags, on the caller's thread. [`Batch::wire`] returns a packet
+    /// only after [`Batch::protect_headers`].
     pub fn seal_payloads(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
@@ -225,8 +224,8 @@ impl SealBatch {
         self.sealed = self.len;
     }
 
-    /// The second half of [`Engine::seal`]: protects the headers of the packets whose
-    /// payloads are sealed, on the caller's thread.
+    /// The second half of [`Engine::seal`]: protects the headers of the packets with sealed
+    /// payloads, on the caller's thread.
     pub fn protect_headers(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
@@ -237,9 +236,9 @@ impl SealBatch {
         self.protected = self.sealed;
     }
 
-    /// Takes room for a packet to seal, with the `keys` of index `keys_index`: a header of
-    /// `header_len` bytes, whose first is `first`, `payload_len` bytes and a tag. Returns
-    /// the packet's bytes, for the header to be written.
+    /// Takes space for a packet to seal, with `keys` at index `keys_index`: a header of
+    /// `header_len` bytes that starts with `first`, `payload_len` bytes and a tag. Returns the
+    /// packet's bytes, for the header to be written.
     #[inline]
     pub(super) fn add_to_seal(
         &mut self,
@@ -274,8 +273,9 @@ impl SealBatch {
 }
 
 impl OpenBatch {
-    /// Room for `len` bytes from a socket, at the arena's end; [`Batch::commit`]
-    /// takes what the socket wrote. It shows bytes of earlier turns.
+    /// Returns room for `len` bytes from a socket, at the end of the arena. [`Batch::commit`] then
+    /// takes what the socket wrote. The room holds bytes of earlier turns, which the socket
+    /// overwrites.
     ///
     /// # Panics
     ///
@@ -285,19 +285,19 @@ impl OpenBatch {
         self.arena.room(len)
     }
 
-    /// Commits the first `len` bytes of the last [`Batch::room`]: a socket has written them.
-    /// Returns where they lie.
+    /// Takes the first `len` bytes of the last [`Batch::room`], which a socket has written. Returns
+    /// their range in [`Batch::bytes`].
     ///
     /// # Panics
     ///
-    /// If that room was shorter, or has been taken or written over since.
+    /// If `len` exceeds the length of that room, or the room has been taken or overwritten since.
     #[inline]
     pub fn commit(&mut self, len: usize) -> Range<usize> {
         let start = self.arena.commit(len);
         start..start + len
     }
 
-    /// As [`Batch::commit`], for a datagram in a buffer of the caller.
+    /// Like [`Batch::commit`], for a datagram in the caller's own buffer.
     ///
     /// # Panics
     ///
@@ -307,9 +307,8 @@ impl OpenBatch {
         self.commit(datagram.len())
     }
 
-    /// The first half of [`Engine::open`]: removes the protection of headers, recovers
-    /// packet numbers and chooses among the keys of their openers by key phase, on the
-    /// caller's thread.
+    /// The first half of [`Engine::open`]: removes header protection, recovers packet numbers, and
+    /// selects keys by key phase, on the caller's thread.
     pub fn unprotect_headers(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
@@ -317,9 +316,8 @@ impl OpenBatch {
         }
     }
 
-    /// The second half of [`Engine::open`], for the packets whose headers are unprotected:
-    /// checks tags and decrypts payloads, on the caller's thread. A payload whose tag is
-    /// wrong stays encrypted.
+    /// The second half of [`Engine::open`], for packets with unprotected headers: checks tags and
+    /// decrypts payloads, on the caller's thread. A payload with a wrong tag stays encrypted.
     pub fn open_payloads(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
@@ -327,7 +325,7 @@ impl OpenBatch {
         }
     }
 
-    /// The packet of `slot`, its keys, and what became of it.
+    /// Returns the packet of `slot`, its keys, and its outcome.
     #[inline]
     pub(super) fn to_open(&self, slot: &Slot) -> Result<(&OpenJob, &KeyRing, Outcome), OpenError> {
         if self.arena.check(slot.turn).is_err() {
@@ -341,8 +339,8 @@ impl OpenBatch {
         found.ok_or(OpenError::NotInBatch)
     }
 
-    /// Adds a packet to open, with the `keys` of index `keys_index`, which lies in the
-    /// arena and is long enough for a sample.
+    /// Adds a packet to open, with `keys` at index `keys_index`. The packet lies in the arena and
+    /// is long enough for a sample.
     #[inline]
     pub(super) fn add_to_open(
         &mut self,
@@ -390,7 +388,7 @@ impl ToOpen for OpenBatch {
     fn open_on(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            // Then nothing else of it has to be in the cache.
+            // Then nothing else of this list need be in the cache.
             if packets.rings.is_empty() {
                 continue;
             }
@@ -410,7 +408,7 @@ impl<Direction> Default for Batch<Direction> {
 
 impl<Direction> fmt::Debug for Batch<Direction> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither keys nor contents.
+        // Prints neither keys nor contents.
         f.debug_struct("Batch")
             .field("packets", &self.len)
             .field("bytes", &self.arena.used())
@@ -429,7 +427,7 @@ impl Packets {
     }
 
     fn clear(&mut self) {
-        // Without keys nothing was added.
+        // Without keys, nothing was added.
         if self.rings.is_empty() {
             return;
         }
@@ -442,10 +440,10 @@ impl Packets {
         (self.sealed, self.protected, self.unprotected) = (0, 0, 0);
     }
 
-    /// The packet to open which is the batch's at `place`.
+    /// Returns the packet to open that is number `place` in the batch.
     #[inline]
     fn find(&self, place: usize) -> Option<(&OpenJob, &KeyRing, Outcome)> {
-        // Where all packets are in this list, it is there.
+        // If all packets are in this list, it is at that index.
         let is_it = |packet: &&OpenJob| packet.place as usize == place;
         let (packet, found) = match self.opening.get(place).filter(is_it) {
             Some(packet) => (packet, place),
@@ -462,7 +460,7 @@ impl Packets {
         Some((&self.opening[found], found))
     }
 
-    /// Seals all that waits, header and payload. No packet waits for its header only.
+    /// Seals all pending packets, header and payload. None of them waits for its header only.
     fn seal(&mut self, cpu: Cpu, bytes: &mut [u8]) {
         let waiting = self.sealed..self.jobs.len();
         if waiting.is_empty() {
@@ -484,14 +482,14 @@ impl Packets {
         part.run();
     }
 
-    /// Opens all that waits, header and payload. No packet waits for its payload only.
+    /// Opens all pending packets, header and payload. None of them waits for its payload only.
     fn open(&mut self, cpu: Cpu, bytes: &mut [u8]) {
         let waiting = self.unprotected..self.opening.len();
         if waiting.is_empty() {
             return;
         }
         self.unprotected = waiting.end;
-        // A single outcome is written faster than `memset` is called.
+        // Writing a single outcome is faster than calling `memset`.
         if waiting.len() == 1 {
             self.outcomes.push(Outcome::Pending);
         } else {

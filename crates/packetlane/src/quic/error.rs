@@ -1,4 +1,4 @@
-//! Why a packet cannot be sealed or opened.
+//! Errors of sealing and opening packets.
 
 use super::header::{Header, HeaderError, PacketNumber};
 use crate::arena::BatchFull;
@@ -8,28 +8,28 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The packet number is not above those before it.
+    /// The packet number is not greater than all before it.
     PacketNumberUsed {
         /// The number.
         number: u64,
-        /// The smallest that may be used.
+        /// The smallest number that may be used next.
         next: u64,
     },
-    /// The packet number is above [`PacketNumber::MAX`]: the numbers are spent, and the
+    /// The packet number is above [`PacketNumber::MAX`]: the packet numbers are exhausted, and the
     /// connection must end.
     PacketNumberTooLarge {
         /// The number.
         number: u64,
     },
-    /// The header is shorter than its first byte and the packet number, whose length the
-    /// first byte says.
+    /// The header is shorter than its first byte and the packet number, whose length the first byte
+    /// encodes.
     HeaderTooShort {
         /// Its length, in bytes.
         len: usize,
     },
-    /// The header does not end in the low bytes of the packet number.
+    /// The header does not end with the low bytes of the packet number.
     HeaderNumber {
-        /// The number that it should end in.
+        /// The packet number that the header should end with.
         number: u64,
     },
     /// The connection ID is longer than [`Header::MAX_CONNECTION_ID_LEN`].
@@ -37,14 +37,14 @@ pub enum SealError {
         /// Its length, in bytes.
         len: usize,
     },
-    /// The payload is too short for a sample of ciphertext: pad it.
+    /// The payload is too short for a ciphertext sample: pad it.
     TooShort {
-        /// How many bytes it needs with this packet number: at most 3.
+        /// How many bytes the payload needs with this packet number: at most 3.
         needed: usize,
     },
-    /// The key has sealed as many packets as it may: update keys, or end the connection.
+    /// The key has reached the confidentiality limit: update keys, or end the connection.
     ConfidentialityLimit,
-    /// The batch has no room left: seal it, send it and clear it first.
+    /// The batch is full: seal, send and clear it first.
     BatchFull,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for SealError {
             Self::PacketNumberUsed { number, next } => {
                 write!(
                     f,
-                    "packet number {number} is used up: the next one is {next}"
+                    "packet number {number} has been used: the next is {next}"
                 )
             }
             Self::PacketNumberTooLarge { number } => write!(
@@ -65,7 +65,7 @@ impl fmt::Display for SealError {
             Self::HeaderTooShort { len } => {
                 write!(
                     f,
-                    "a header of {len} bytes has no room for its packet number"
+                    "a header of {len} bytes is too short for its packet number"
                 )
             }
             Self::HeaderNumber { number } => {
@@ -73,7 +73,7 @@ impl fmt::Display for SealError {
             }
             Self::ConnectionId { len } => write!(
                 f,
-                "the connection ID has {len} bytes; {} are the most",
+                "the connection ID has {len} bytes; the maximum is {}",
                 Header::MAX_CONNECTION_ID_LEN
             ),
             Self::TooShort { needed } => write!(
@@ -81,7 +81,7 @@ impl fmt::Display for SealError {
                 "the payload is too short for header protection: pad it to {needed} bytes"
             ),
             Self::ConfidentialityLimit => {
-                f.write_str("the key has sealed as many packets as it may: update keys")
+                f.write_str("the key has reached its confidentiality limit: update keys")
             }
             Self::BatchFull => BatchFull.fmt(f),
         }
@@ -98,50 +98,47 @@ pub enum OpenError {
     TooShort,
     /// The packet is shorter than its header and a tag. Drop it.
     NoTag,
-    /// The packet's tag is wrong: it was damaged or forged on its way, or has other keys.
+    /// The packet's tag is wrong: the packet was damaged or forged, or was sealed with other keys.
     /// Drop it.
     BadTag {
-        /// Its packet number, as its header says; nothing authenticates it.
+        /// The packet number in the header; not authenticated.
         number: u64,
     },
-    /// The packet's tag is wrong, and it was one more than
-    /// [`Suite::integrity_limit`](super::Suite::integrity_limit): end the connection, with
-    /// AEAD_LIMIT_REACHED.
+    /// The packet's tag is wrong, and the connection has exceeded
+    /// [`Suite::integrity_limit`](super::Suite::integrity_limit): end it with AEAD_LIMIT_REACHED.
     IntegrityLimit {
-        /// Its packet number, as its header says; nothing authenticates it.
+        /// The packet number in the header; not authenticated.
         number: u64,
     },
-    /// The packet is authentic and has a reserved bit set: end the connection, with
+    /// The packet is authentic but has a reserved bit set: end the connection with
     /// PROTOCOL_VIOLATION (RFC 9000, section 17).
     ReservedBits {
-        /// Its packet number.
+        /// The packet number.
         number: u64,
     },
-    /// The packet is authentic and has the next keys, but a packet with a higher number
-    /// came with the current ones: end the connection, with KEY_UPDATE_ERROR (RFC 9001,
-    /// section 6.4).
+    /// The packet is authentic and uses the next keys, but a packet with a higher number used the
+    /// current ones: end the connection with KEY_UPDATE_ERROR (RFC 9001, section 6.4).
     NewKeysBeforeOld {
-        /// Its packet number.
+        /// The packet number.
         number: u64,
-        /// The largest number that came with the current keys.
+        /// The largest packet number that used the current keys.
         largest: u64,
     },
-    /// The packet is authentic and has keys from before a key update, but a packet with a
-    /// lower number came with newer ones: end the connection, with KEY_UPDATE_ERROR (RFC
-    /// 9001, section 6.4).
+    /// The packet is authentic and uses keys from before a key update, but a packet with a lower
+    /// number used newer ones: end the connection with KEY_UPDATE_ERROR (RFC 9001, section 6.4).
     OldKeysAfterNew {
-        /// Its packet number.
+        /// The packet number.
         number: u64,
-        /// The first number that came with the newer keys.
+        /// The first packet number that used the newer keys.
         first: u64,
     },
-    /// The caller took a packet before its batch was opened.
+    /// The packet was taken before its batch was opened.
     NotOpened,
-    /// The slot is of another turn: the batch has been cleared since, or is another one.
+    /// The slot is from another turn: the batch has been cleared since, or is a different batch.
     NotInBatch,
-    /// The slot is of a packet that another opener added.
+    /// The slot belongs to a packet that another opener added.
     OtherOpener,
-    /// The slot is of several packets, of which each has its own result.
+    /// The slot holds several packets, each with its own result.
     SeveralPackets,
 }
 
@@ -168,15 +165,15 @@ impl fmt::Display for OpenError {
                 "the peer used old keys for packet {number} and newer keys for packet {first}"
             ),
             Self::NotOpened => {
-                f.write_str("the packet is not opened: open its batch before taking it")
+                f.write_str("the packet has not been opened: open its batch before taking it")
             }
             Self::NotInBatch => f.write_str(
                 "the slot is of another turn: take packets from their own batch, before \
                  it is cleared",
             ),
-            Self::OtherOpener => f.write_str("the slot is of a packet that another opener added"),
+            Self::OtherOpener => f.write_str("the slot belongs to a packet that another opener added"),
             Self::SeveralPackets => {
-                f.write_str("the slot is of several packets: take each by its own slot")
+                f.write_str("the slot holds several packets: use a slot for each")
             }
         }
     }

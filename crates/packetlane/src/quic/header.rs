@@ -278,7 +278,7 @@ pub enum PacketType {
 }
 
 /// The parts of a header that are not protected: what a receiver needs to find the packet's
-/// connection and keys (RFC 9000, section 17). Nothing in it has been authenticated.
+/// connection and keys (RFC 9000, section 17). None of it is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'d> {
     /// The packet's type.

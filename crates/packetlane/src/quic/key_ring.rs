@@ -1,5 +1,5 @@
-//! The keys that a batch holds for one direction of a packet number space: those of the
-//! current key phase, and those before and after it (RFC 9001, section 6).
+//! The keys that a batch holds for one direction of a packet number space: those of the current key
+//! phase, the previous and the next (RFC 9001, section 6).
 
 use super::header::{self, KEY_PHASE};
 use super::keys::{Aead, Cipher, HeaderKey, PacketKey, Secret};
@@ -7,24 +7,24 @@ use crate::arena::Owner;
 use alloc::sync::Arc;
 use packetlane_lanes::{AesKey, GcmKey, Key};
 
-/// The keys of one direction of a packet number space, shared with the batches that
-/// hold packets of it.
+/// The keys of one direction of a packet number space, shared with the batches that hold its
+/// packets.
 pub(super) struct KeyRing {
-    /// Whose packets have these keys, over all key updates.
+    /// The owner of the packets with these keys, the same for all key updates.
     pub(super) owner: Owner,
     pub(super) header: Arc<HeaderKey>,
     pub(super) current: Arc<PacketKey>,
-    /// Those before and after, if there are any.
+    /// The previous and the next keys, if any.
     pub(super) previous: Option<Arc<PacketKey>>,
     pub(super) next: Option<Arc<PacketKey>>,
-    /// How many key updates were before `current`. The lowest bit is its key phase.
+    /// Number of key updates before `current`. The lowest bit is its key phase.
     pub(super) generation: u64,
-    /// The first packet number that came with `current`.
+    /// The first packet number that used `current`.
     pub(super) first_number: u64,
 }
 
 impl KeyRing {
-    /// The keys of `secret`, without those before and after.
+    /// Creates a ring with the keys of `secret` only.
     pub(super) fn first(secret: &Secret) -> Arc<Self> {
         Arc::new(Self {
             owner: Owner::new(),
@@ -37,8 +37,8 @@ impl KeyRing {
         })
     }
 
-    /// The key phase of a packet with this first byte of an unprotected header, and this
-    /// number.
+    /// Returns the key phase of a packet with this number and this first byte of its unprotected
+    /// header.
     pub(super) fn phase(&self, first: u8, number: u64) -> Phase {
         let same = (first & KEY_PHASE != 0) == (self.generation & 1 == 1);
         if same || !header::is_short(first) {
@@ -62,28 +62,28 @@ impl KeyRing {
     pub(super) fn gcm_key(&self, phase: Phase) -> &GcmKey {
         match &self.packet_key(phase).aead {
             Aead::Gcm(keys) => &keys.key,
-            Aead::ChaCha20(_) => unreachable!("among packets of the other cipher"),
+            Aead::ChaCha20(_) => unreachable!("the packet is in the other cipher's list"),
         }
     }
 
     pub(super) fn aes_key(&self, _: Phase) -> &AesKey {
         match &self.header.cipher {
             Cipher::Aes(key) => key,
-            Cipher::ChaCha20(_) => unreachable!("among packets of the other cipher"),
+            Cipher::ChaCha20(_) => unreachable!("the packet is in the other cipher's list"),
         }
     }
 
     pub(super) fn chacha20_key(&self, phase: Phase) -> &Key {
         match &self.packet_key(phase).aead {
             Aead::ChaCha20(keys) => &keys.key,
-            Aead::Gcm(_) => unreachable!("among packets of the other cipher"),
+            Aead::Gcm(_) => unreachable!("the packet is in the other cipher's list"),
         }
     }
 
     pub(super) fn chacha20_header_key(&self, _: Phase) -> &Key {
         match &self.header.cipher {
             Cipher::ChaCha20(key) => key,
-            Cipher::Aes(_) => unreachable!("among packets of the other cipher"),
+            Cipher::Aes(_) => unreachable!("the packet is in the other cipher's list"),
         }
     }
 
@@ -101,8 +101,8 @@ pub(super) enum Phase {
     Next,
 }
 
-/// Which key a job names until its window runs: the index of a [`KeyRing`] in the batch, and
-/// a key phase.
+/// The key of a job until its window runs: the index of a [`KeyRing`] in the batch, and a key
+/// phase.
 #[derive(Clone, Copy)]
 pub(super) struct KeyRef(pub(super) u32);
 

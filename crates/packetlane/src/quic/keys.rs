@@ -27,7 +27,7 @@ struct Labels {
 }
 
 impl Version {
-    /// RFC 9001, sections 5.1, 5.2 and 6.1; RFC 9369, sections 3.3.1 and 3.3.2.
+    /// The labels of RFC 9001, sections 5.1, 5.2 and 6.1, and RFC 9369, sections 3.3.1 and 3.3.2.
     const fn labels(self) -> &'static Labels {
         match self {
             Version::V1 => &Labels {
@@ -66,12 +66,12 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// A traffic secret from TLS for packets protected with `suite`. It has
+    /// Creates a traffic secret from TLS for packets protected with `suite`. It has
     /// [`Suite::secret_len`] bytes.
     ///
     /// # Errors
     ///
-    /// If it has another length.
+    /// [`KeyLenError`] if it has another length.
     pub fn new(suite: Suite, version: Version, secret: &[u8]) -> Result<Self, KeyLenError> {
         KeyLenError::check(secret, suite.secret_len())?;
         let mut new = Self::zero(suite, version);
@@ -79,9 +79,10 @@ impl Secret {
         Ok(new)
     }
 
-    /// The client's and the server's secret of Initial packets (RFC 9001, section 5.2).
-    /// `dst_cid` is the Destination Connection ID of the client's first Initial packet, or of
-    /// its first Initial packet after a Retry. Anyone who sees that packet can derive them.
+    /// Derives the client's and the server's secret of Initial packets, in this order (RFC 9001,
+    /// section 5.2). `dst_cid` is the Destination Connection ID of the client's first Initial
+    /// packet, or of its first Initial packet after a Retry. Anyone who sees that packet can derive
+    /// them.
     #[must_use]
     pub fn initial(version: Version, dst_cid: &[u8]) -> [Self; 2] {
         let (_, hkdf) = Hkdf::<Sha256>::extract(Some(&version.labels().salt), dst_cid);
@@ -93,8 +94,8 @@ impl Secret {
         })
     }
 
-    /// The secret after a key update (RFC 9001, section 6.1). The first secret's header
-    /// protection key stays in use.
+    /// Derives the secret after a key update (RFC 9001, section 6.1). The header protection key of
+    /// the first secret stays in use.
     #[must_use]
     pub fn next(&self) -> Self {
         let mut next = Self::zero(self.suite, self.version);
@@ -103,7 +104,7 @@ impl Secret {
         next
     }
 
-    /// The keys of payload protection: "quic key" and "quic iv".
+    /// Derives the keys of payload protection: "quic key" and "quic iv".
     #[must_use]
     pub fn packet_key(&self) -> PacketKey {
         let labels = self.version.labels();
@@ -115,7 +116,7 @@ impl Secret {
         PacketKey::new(self.suite, key, &iv).expect("the suite's length")
     }
 
-    /// The key of header protection: "quic hp".
+    /// Derives the key of header protection: "quic hp".
     #[must_use]
     pub fn header_key(&self) -> HeaderKey {
         let mut key = Zeroizing::new([0; 32]);
@@ -124,13 +125,13 @@ impl Secret {
         HeaderKey::new(self.suite, key).expect("the suite's length")
     }
 
-    /// The cipher suite.
+    /// Returns the cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
     }
 
-    /// The QUIC version.
+    /// Returns the QUIC version.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
@@ -144,7 +145,7 @@ impl Secret {
         }
     }
 
-    /// HKDF-Expand-Label with this secret and an empty context (RFC 8446, section 7.1).
+    /// Computes HKDF-Expand-Label with this secret and an empty context (RFC 8446, section 7.1).
     fn expand(&self, label: &[u8], out: &mut [u8]) {
         const LONG: &str = "a secret is as long as its hash";
         let secret = &self.bytes[..self.suite.secret_len()];
@@ -167,7 +168,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// HKDF-Expand-Label with an empty context.
+/// Computes HKDF-Expand-Label with an empty context.
 fn expand_label<H: hkdf::hmac::EagerHash>(hkdf: &Hkdf<H>, label: &[u8], out: &mut [u8]) {
     const PREFIX: &[u8] = b"tls13 ";
     let [_, _, high, low] = index(out.len()).to_be_bytes();
@@ -180,12 +181,12 @@ fn expand_label<H: hkdf::hmac::EagerHash>(hkdf: &Hkdf<H>, label: &[u8], out: &mu
         .expect("48 bytes are less than HKDF's 255 * 32");
 }
 
-/// A key or secret has another length than its suite asks for.
+/// The length of a key or secret does not match its suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLenError {
     /// The length that was given, in bytes.
     pub len: usize,
-    /// The length that the suite asks for, in bytes.
+    /// The length that the suite requires, in bytes.
     pub expected: usize,
 }
 
@@ -242,12 +243,12 @@ pub struct PacketKey {
 }
 
 impl PacketKey {
-    /// A key from the bytes that [`Secret::packet_key`] derives: `key` of [`Suite::key_len`]
-    /// bytes, and the IV.
+    /// Creates a key from the bytes that [`Secret::packet_key`] derives: `key`, of
+    /// [`Suite::key_len`] bytes, and the IV.
     ///
     /// # Errors
     ///
-    /// If `key` has another length.
+    /// [`KeyLenError`] if `key` has another length.
     pub fn new(suite: Suite, key: &[u8], iv: &[u8; 12]) -> Result<Self, KeyLenError> {
         KeyLenError::check(key, suite.key_len())?;
         let aead = match suite {
@@ -267,13 +268,13 @@ impl PacketKey {
         Ok(Self { suite, aead })
     }
 
-    /// The cipher suite.
+    /// Returns the cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
     }
 
-    /// The nonce of a packet: the IV, XORed with the big-endian packet number (RFC 9001,
+    /// Returns the nonce of a packet: the IV XORed with the big-endian packet number (RFC 9001,
     /// section 5.3).
     #[inline]
     pub(super) fn nonce(&self, number: u64) -> Nonce {
@@ -300,7 +301,7 @@ impl PacketKey {
     /// Seals packet `number` in place, without header protection. `packet` holds the
     /// unprotected header of `header_len` bytes, the payload, and 16 bytes for the tag.
     ///
-    /// A number must never be used twice with one key. The caller counts packets and keeps to
+    /// Never use a packet number twice with the same key. The caller counts packets and observes
     /// [`Suite::confidentiality_limit`].
     ///
     /// # Panics
@@ -323,8 +324,8 @@ impl PacketKey {
     ///
     /// # Errors
     ///
-    /// [`OpenError::NoTag`] if the packet is shorter than header and tag, [`OpenError::BadTag`]
-    /// if the tag is wrong. The payload is unchanged then.
+    /// [`OpenError::NoTag`] if the packet is shorter than header and tag, [`OpenError::BadTag`] if
+    /// the tag is wrong. The payload is then unchanged.
     pub fn open(
         &self,
         engine: &Engine,
@@ -365,7 +366,7 @@ impl PacketKey {
     ///
     /// # Errors
     ///
-    /// If the tag is wrong. The payload is unchanged then.
+    /// If the tag is wrong. The payload is then unchanged.
     #[inline]
     pub(super) fn open_detached(
         &self,
@@ -416,11 +417,11 @@ impl HeaderKey {
     /// (RFC 9001, section 5.4.2).
     pub const SAMPLE_LEN: usize = SAMPLE_LEN;
 
-    /// A key from the [`Suite::key_len`] bytes that [`Secret::header_key`] derives.
+    /// Creates a key from the [`Suite::key_len`] bytes that [`Secret::header_key`] derives.
     ///
     /// # Errors
     ///
-    /// If `key` has another length.
+    /// [`KeyLenError`] if `key` has another length.
     pub fn new(suite: Suite, key: &[u8]) -> Result<Self, KeyLenError> {
         KeyLenError::check(key, suite.key_len())?;
         let cipher = match suite {
@@ -438,15 +439,15 @@ impl HeaderKey {
         Ok(Self { suite, cipher })
     }
 
-    /// The cipher suite.
+    /// Returns the cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
     }
 
-    /// The mask for a packet with this sample (RFC 9001, section 5.4.1). The first byte of the
-    /// mask is XORed into the header's first byte: its low 4 bits for a long header, its low 5
-    /// bits for a short one. The other four are for the packet number.
+    /// Returns the mask for a packet with this sample (RFC 9001, section 5.4.1). The first byte is
+    /// XORed into the header's first byte: its low 4 bits for a long header, its low 5 bits for a
+    /// short one. The other four bytes are XORed into the packet number.
     #[must_use]
     pub fn mask(&self, engine: &Engine, sample: &[u8; Self::SAMPLE_LEN]) -> [u8; 5] {
         let mask = self.mask_at(engine, sample, 0).to_le_bytes();
@@ -472,12 +473,12 @@ impl HeaderKey {
         mask[0]
     }
 
-    /// Protects the header of a sealed packet, in place. The packet number starts at
-    /// `pn_offset`, and the first byte holds its length.
+    /// Protects the header of a sealed packet in place. The packet number starts at `pn_offset`;
+    /// the first byte encodes its length.
     ///
     /// # Errors
     ///
-    /// [`HeaderError::TooShort`] if the packet is too short for a sample. It is unchanged then.
+    /// [`HeaderError::TooShort`] if the packet is too short for a sample. It is then unchanged.
     pub fn protect(
         &self,
         engine: &Engine,
@@ -489,12 +490,12 @@ impl HeaderKey {
         Ok(())
     }
 
-    /// Removes header protection from a packet, in place. Returns the truncated packet number
-    /// and its length in bytes, for [`PacketNumber::decode`].
+    /// Removes header protection from a packet in place. Returns the truncated packet number and
+    /// its length in bytes, for [`PacketNumber::decode`].
     ///
     /// # Errors
     ///
-    /// [`HeaderError::TooShort`] if the packet is too short for a sample. It is unchanged then.
+    /// [`HeaderError::TooShort`] if the packet is too short for a sample. It is then unchanged.
     pub fn unprotect(
         &self,
         engine: &Engine,
@@ -524,7 +525,7 @@ impl fmt::Debug for HeaderKey {
     }
 }
 
-/// Shows the suite only, because the rest is secret.
+/// Prints only the suite, because the rest is secret.
 fn debug(f: &mut fmt::Formatter<'_>, name: &str, suite: Suite) -> fmt::Result {
     f.debug_struct(name)
         .field("suite", &suite)

@@ -1,19 +1,20 @@
-//! QUIC packet protection (RFC 9001; RFC 9369 for version 2): the keys, the AEAD and
-//! the header protection of packets, of many connections at once or one at a time.
+//! QUIC packet protection (RFC 9001; RFC 9369 for version 2): the keys, the AEAD and the header
+//! protection of packets, for many connections at once or for one packet at a time.
 //!
-//! Everything here is sans-I/O. Frames, acknowledgements and connections are the caller's:
-//! it asks here for sealed packets, and for the contents of packets that came.
+//! Everything here is sans-I/O. Frames, acknowledgements and connections belong to the caller, who
+//! gets sealed packets and the contents of received packets from here.
 //!
-//! - [`Secret`]: a traffic secret, what follows from it at a key update, and the
-//!   secrets of Initial packets.
-//! - [`Sealer`] and [`Opener`]: one direction of one packet number space. They put
-//!   packets into a [`SealBatch`] or an [`OpenBatch`], and an [`Engine`](crate::Engine) seals or opens those of all
-//!   connections in one call, headers included, each with its own outcome. The caller brings
-//!   the header of a packet; a [`ShortHeader`] is written here.
-//! - [`PacketKey`] and [`HeaderKey`]: one packet at a time, AEAD and header in two calls.
-//! - [`Header`]: where a packet's parts lie; [`PacketNumber`]: encoded and decoded;
-//!   [`Version::retry_tag`] and [`Version::verify_retry`].
-//! - `rustls` (feature `rustls`) and `quinn` (feature `quinn`): the same below rustls's and
+//! - [`Secret`]: a traffic secret, its successors after key updates, and the secrets of Initial
+//!   packets.
+//! - [`Sealer`] and [`Opener`]: one direction of one packet number space. They add packets to a
+//!   [`SealBatch`] or an [`OpenBatch`], and an [`Engine`](crate::Engine) seals or opens the packets
+//!   of all connections in one call, headers included, each with its own outcome. The caller
+//!   supplies a packet's header; a [`ShortHeader`] is written here.
+//! - [`PacketKey`] and [`HeaderKey`]: one packet at a time, with separate calls for AEAD and
+//!   header.
+//! - [`Header`]: parses the unprotected parts of a header. [`PacketNumber`]: encodes and decodes
+//!   packet numbers. [`Version::retry_tag`] and [`Version::verify_retry`]: Retry packets.
+//! - `rustls` (feature `rustls`) and `quinn` (feature `quinn`): implementations of rustls's and
 //!   quinn's interfaces.
 //!
 //! ```
@@ -29,7 +30,7 @@
 //! let mut opener = Opener::new(client.clone());
 //! let mut sealer = Sealer::new(client);
 //!
-//! // Packet number 5, of which the peer has acknowledged those up to 3.
+//! // Packet number 5; the peer has acknowledged numbers up to 3.
 //! let header = ShortHeader {
 //!     destination: &connection_id,
 //!     spin: false,

@@ -1,5 +1,5 @@
-//! The receiving side of a packet number space: which keys its packets have, which numbers,
-//! and how many may fail.
+//! The receiving side of a packet number space: its keys, its packet numbers, and the limit on
+//! failed packets.
 
 use super::batch::OpenBatch;
 use super::error::OpenError;
@@ -15,39 +15,39 @@ use packetlane_lanes::{Outcome, TAG_LEN};
 
 /// The receiving side of a packet number space: Initial, Handshake, 0-RTT or 1-RTT.
 ///
-/// It follows the key updates of its peer. It does not tell whether a packet has
-/// come before (RFC 9000, section 12.3): the caller keeps track of that.
+/// Follows the peer's key updates. Does not detect duplicate packets (RFC 9000, section 12.3); the
+/// caller does.
 pub struct Opener {
-    /// That of the current keys.
+    /// The secret of the current keys.
     secret: Secret,
     keys: Arc<KeyRing>,
-    /// The largest number of a packet that was authentic, plus 1.
+    /// The largest number of an authentic packet, plus 1.
     expected: u64,
-    /// The largest number that came with older keys than the current ones, plus 1. 0 if none
-    /// did.
+    /// The largest packet number that used older keys than the current ones, plus 1. 0 if there was
+    /// none.
     old_keys_end: u64,
     forged: u64,
-    /// Where a batch holds `keys`.
+    /// Index of `keys` in a batch.
     batch_key: BatchKey,
 }
 
-/// A packet that was opened.
+/// An opened packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'b> {
-    /// Its packet number.
+    /// The packet number.
     pub number: u64,
-    /// Its header, unprotected.
+    /// The header, unprotected.
     pub header: &'b [u8],
-    /// Its payload: the frames.
+    /// The payload: frames.
     pub payload: &'b [u8],
-    /// Whether it is the first of a new key phase: the peer has updated its keys. If it
-    /// was not this side that began, [`Sealer::update_keys`](super::Sealer::update_keys) is due before the packet is
-    /// acknowledged (RFC 9001, section 6.2).
+    /// Whether it is the first packet of a new key phase: the peer has updated its keys. Unless
+    /// this side initiated the update, call [`Sealer::update_keys`](super::Sealer::update_keys)
+    /// before acknowledging the packet (RFC 9001, section 6.2).
     pub key_update: bool,
 }
 
 impl Opener {
-    /// The opener with the keys of `secret`.
+    /// Creates an opener with the keys of `secret`.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         Self {
@@ -60,20 +60,20 @@ impl Opener {
         }
     }
 
-    /// Adds a packet to the batch that was received there: it lies in `packet` of
-    /// [`Batch::bytes`](super::Batch::bytes), and its packet number begins at `pn_offset` of it (see
-    /// [`Header`](super::Header)). [`Opener::take`] gives the result when the batch
-    /// has been opened.
+    /// Adds a received packet to the batch. `packet` is its range in
+    /// [`Batch::bytes`](super::Batch::bytes), and its packet number starts at `pn_offset` within it
+    /// (see [`Header`](super::Header)). [`Opener::take`] returns the result when the batch has been
+    /// opened.
     ///
     /// # Errors
     ///
-    /// [`OpenError::TooShort`]: the packet is to be dropped.
+    /// [`OpenError::TooShort`]: drop the packet.
     ///
     /// # Panics
     ///
-    /// If `packet` is not in [`Batch::bytes`](super::Batch::bytes).
-    // Always part of its caller, like `take`: a slot that returned through memory would be written
-    // in pieces of 8 bytes and read in pieces of 16, which waits until the pieces are in the cache.
+    /// If `packet` is not a range of [`Batch::bytes`](super::Batch::bytes).
+    // Always inlined, like `take`: a slot returned through memory would be written in 8-byte pieces
+    // and read in 16-byte pieces, which stalls store forwarding.
     #[inline(always)]
     pub fn push(
         &mut self,
@@ -83,8 +83,8 @@ impl Opener {
     ) -> Result<Slot, OpenError> {
         let bytes = &batch.bytes()[packet.clone()];
         sample(bytes.len(), pn_offset).map_err(|_| OpenError::TooShort)?;
-        // The keys of the next phase must be there before a packet asks for them: how
-        // long they take would tell of a key phase that is not authentic yet.
+        // The keys of the next phase must exist before a packet asks for them: the time to derive
+        // them would reveal a key phase that is not authenticated yet.
         if is_short(bytes[0]) && self.keys.next.is_none() {
             self.set_keys(|keys, secret| KeyRing {
                 next: Some(Arc::new(secret.next().packet_key())),
@@ -95,12 +95,11 @@ impl Opener {
         Ok(batch.add_to_open(keys, self.expected, packet, pn_offset))
     }
 
-    /// The packet that [`Opener::push`] added, once its batch has been opened.
+    /// Returns the packet that [`Opener::push`] added, once its batch has been opened.
     ///
     /// # Errors
     ///
-    /// See [`OpenError`], whose variants say whether to drop the packet or to end the
-    /// connection.
+    /// See [`OpenError`]: each variant says whether to drop the packet or end the connection.
     #[inline(always)]
     pub fn take<'b>(&mut self, batch: &'b OpenBatch, slot: Slot) -> Result<Packet<'b>, OpenError> {
         let (packet, keys, outcome) = batch.to_open(&slot)?;
@@ -124,7 +123,7 @@ impl Opener {
         if has_reserved_bits(header[0]) {
             return Err(OpenError::ReservedBits { number });
         }
-        // Another packet of the batch may have updated the keys since it was added.
+        // Another packet of the batch may have updated the keys since this one was added.
         let then = keys.generation;
         let generation = match packet.phase {
             Phase::Previous => then - 1,
@@ -139,7 +138,7 @@ impl Opener {
             }
             self.old_keys_end = self.old_keys_end.max(number + 1);
         } else {
-            // A key update must not be below any number that came before it.
+            // A key update must not have a lower number than any earlier packet.
             let old_end = match key_update {
                 true => self.expected,
                 false => self.old_keys_end,
@@ -167,7 +166,7 @@ impl Opener {
         })
     }
 
-    /// Takes the next keys: `number` is the first packet that came with them.
+    /// Switches to the next keys. `number` is the first packet that used them.
     fn update_keys(&mut self, number: u64) {
         self.secret = self.secret.next();
         self.set_keys(|keys, secret| KeyRing {
@@ -181,9 +180,9 @@ impl Opener {
         });
     }
 
-    /// Drops the keys from before the last key update: packets that are still on their
-    /// way with them are lost. Due some time after the update, and before the next (RFC
-    /// 9001, section 6.5).
+    /// Drops the keys from before the last key update: packets with them that are still in flight
+    /// are lost. Call it some time after the update, and before the next one (RFC 9001, section
+    /// 6.5).
     pub fn drop_previous_keys(&mut self) {
         if self.keys.previous.is_some() {
             self.set_keys(|keys, _| KeyRing {
@@ -205,32 +204,32 @@ impl Opener {
         self.batch_key = BatchKey::default();
     }
 
-    /// The key phase of the newest keys that a packet came with.
+    /// Returns the key phase of the newest keys that a packet used.
     #[must_use]
     pub fn key_phase(&self) -> bool {
         self.keys.generation & 1 == 1
     }
 
-    /// The packet number around which truncated ones are recovered: the largest that was
-    /// authentic, plus 1.
+    /// Returns the packet number that truncated numbers are decoded relative to: the largest
+    /// authentic one, plus 1.
     #[must_use]
     pub fn expected(&self) -> u64 {
         self.expected
     }
 
-    /// Raises [`Opener::expected`]: 0-RTT and 1-RTT packets share their numbers, and each
-    /// has an opener. At most [`PacketNumber::MAX`].
+    /// Raises [`Opener::expected`], to at most [`PacketNumber::MAX`]. 0-RTT and 1-RTT packets share
+    /// a packet number space but have separate openers.
     pub fn set_expected(&mut self, number: u64) {
         self.expected = self.expected.max(number).min(PacketNumber::MAX);
     }
 
-    /// How many packets failed to open, under all its keys.
+    /// Returns how many packets failed to open, under all keys of this opener.
     #[must_use]
     pub fn forged(&self) -> u64 {
         self.forged
     }
 
-    /// Its suite.
+    /// Returns the cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.secret.suite()
@@ -254,7 +253,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
 
-    /// Packets that fail are counted, over key updates, up to the limit.
+    /// Failed packets are counted across key updates, up to the limit.
     #[test]
     fn the_integrity_limit() {
         for (suite, limit) in [

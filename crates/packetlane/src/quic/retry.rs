@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use alloc::vec::Vec;
 use packetlane_lanes::{GcmKey, Outcome, TAG_LEN};
 
-/// The key, 16 bytes, and the nonce, 12 bytes.
+/// Returns the key, 16 bytes, and the nonce, 12 bytes.
 const fn key(version: Version) -> ([u8; 16], [u8; 12]) {
     match version {
         Version::V1 => (
@@ -30,19 +30,19 @@ const fn key(version: Version) -> ([u8; 16], [u8; 12]) {
     }
 }
 
-/// The Retry pseudo-packet, all of which is AAD.
+/// Returns the Retry pseudo-packet, all of which is AAD.
 ///
 /// # Panics
 ///
 /// If `original_dst_cid` is longer than 255 bytes.
 fn pseudo_packet(original_dst_cid: &[u8], retry: &[u8]) -> Vec<u8> {
-    let len = u8::try_from(original_dst_cid.len()).expect("a connection ID");
+    let len = u8::try_from(original_dst_cid.len()).expect("a connection ID has at most 255 bytes");
     [&[len], original_dst_cid, retry].concat()
 }
 
 impl Version {
-    /// The Retry Integrity Tag, 16 bytes, of `retry`, a Retry packet without its tag. It answers
-    /// an Initial packet whose Destination Connection ID was `original_dst_cid`.
+    /// Computes the Retry Integrity Tag, 16 bytes, of `retry`, a Retry packet without its tag. The
+    /// packet answers an Initial packet whose Destination Connection ID was `original_dst_cid`.
     ///
     /// # Panics
     ///
@@ -63,9 +63,9 @@ impl Version {
             .gcm_seal_detached(&key, &nonce, &aad, &mut [])
     }
 
-    /// Whether `retry`, a whole Retry packet, has the right tag for an answer to an Initial
-    /// packet whose Destination Connection ID was `original_dst_cid`; compared in constant
-    /// time. A packet that is too short for a tag has none.
+    /// Whether `retry`, a whole Retry packet, has the correct tag for an answer to an Initial
+    /// packet whose Destination Connection ID was `original_dst_cid`. Compares in constant time.
+    /// Returns false for a packet that is too short for a tag.
     ///
     /// # Panics
     ///

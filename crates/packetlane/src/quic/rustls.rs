@@ -19,7 +19,7 @@ use rustls::{CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls13C
 use rustls::{quic, quic::Tag};
 use std::sync::OnceLock;
 
-/// rustls's *ring* provider, with TLS 1.3 cipher suites that protect QUIC packets on the
+/// Returns rustls's *ring* provider, with TLS 1.3 cipher suites that protect QUIC packets on the
 /// backend of `engine`.
 ///
 /// ```
@@ -45,8 +45,8 @@ pub fn provider(engine: Engine) -> CryptoProvider {
     provider
 }
 
-/// The TLS 1.3 cipher suite of this name, protecting QUIC packets on the backend of `engine`.
-/// `None` if this crate does not have the suite.
+/// Returns the TLS 1.3 cipher suite of this name, which protects QUIC packets on the backend of
+/// `engine`. Returns `None` if this crate does not support the suite.
 #[must_use]
 pub fn cipher_suite(engine: Engine, name: CipherSuite) -> Option<&'static Tls13CipherSuite> {
     // rustls requires `&'static` suites, so those of each backend are created once per process.
@@ -97,7 +97,7 @@ impl quic::Algorithm for Algorithm {
         let key = PacketKey::new(self.suite, key.as_ref(), &iv);
         Box::new(On {
             engine: self.engine,
-            key: key.expect("rustls asks for the length"),
+            key: key.expect("rustls passes a key of the suite's length"),
         })
     }
 
@@ -105,7 +105,7 @@ impl quic::Algorithm for Algorithm {
         let key = HeaderKey::new(self.suite, key.as_ref());
         Box::new(On {
             engine: self.engine,
-            key: key.expect("rustls asks for the length"),
+            key: key.expect("rustls passes a key of the suite's length"),
         })
     }
 

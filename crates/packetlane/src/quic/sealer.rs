@@ -1,5 +1,5 @@
-//! The sending side of a packet number space: which keys its packets have, which numbers, and
-//! how many there may be.
+//! The sending side of a packet number space: its keys, its packet numbers, and the limit on sealed
+//! packets.
 
 use super::batch::SealBatch;
 use super::error::SealError;
@@ -16,12 +16,11 @@ use packetlane_lanes::TAG_LEN;
 /// sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortHeader<'h> {
-    /// The connection ID that the peer has chosen, [`Header::MAX_CONNECTION_ID_LEN`] bytes at most.
+    /// The connection ID chosen by the peer, at most [`Header::MAX_CONNECTION_ID_LEN`] bytes.
     pub destination: &'h [u8],
     /// The latency spin bit (RFC 9000, section 17.4).
     pub spin: bool,
-    /// The packet number, as
-    /// [`PacketNumber::encode`] has it.
+    /// The packet number, encoded with [`PacketNumber::encode`].
     pub number: PacketNumber,
 }
 
@@ -31,18 +30,18 @@ pub struct Sealer {
     keys: Arc<KeyRing>,
     /// How many packets the current key has sealed.
     sealed: u64,
-    /// All packet numbers below have been used, or never will be.
+    /// All smaller packet numbers have been used or skipped.
     next_number: u64,
-    /// Where a batch holds `keys`.
+    /// Index of `keys` in a batch.
     batch_key: BatchKey,
 }
 
 impl Sealer {
-    /// So many packets before the confidentiality limit a key update is due: enough for the
-    /// peer to answer it.
+    /// A key update is due this many packets before the confidentiality limit, which leaves the
+    /// peer time to answer it.
     pub const KEY_UPDATE_MARGIN: u64 = 10_000;
 
-    /// The sealer with the keys of `secret`.
+    /// Creates a sealer with the keys of `secret`.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         Self {
@@ -54,18 +53,17 @@ impl Sealer {
         }
     }
 
-    /// Adds a packet to the batch. [`SealBatch::wire`](super::Batch::wire) gives its bytes, longer by a tag of
-    /// 16, when the batch has been sealed.
+    /// Adds a packet to the batch. When the batch has been sealed,
+    /// [`SealBatch::wire`](super::Batch::wire) returns its bytes, including a 16-byte tag.
     ///
-    /// `header` is the unprotected header, which ends in the packet number `number`, of
-    /// 1 to 4 bytes as its first byte says, in network order (see
-    /// [`PacketNumber::encode`]). A long header's Length
-    /// field counts number, payload and tag. In a short header the Key Phase bit is set
-    /// here. `payload` are the frames.
+    /// `header` is the unprotected header. It ends with the packet number `number`, in 1 to 4 bytes
+    /// as its first byte says, in network byte order (see [`PacketNumber::encode`]). The Length
+    /// field of a long header counts packet number, payload and tag. In a short header, this method
+    /// sets the Key Phase bit. `payload` holds the frames.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
+    /// See [`SealError`]. Nothing is added or counted then.
     #[inline]
     pub fn push(
         &mut self,
@@ -79,13 +77,12 @@ impl Sealer {
         Ok(slot)
     }
 
-    /// As [`Sealer::push`], for the caller to write the payload of `payload_len` bytes
-    /// into the slice that is returned. It shows bytes of earlier turns: all of it must
-    /// be written.
+    /// Like [`Sealer::push`], but returns a slice of `payload_len` bytes for the caller to write
+    /// the payload to. The slice holds bytes of earlier turns and must be overwritten completely.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
+    /// See [`SealError`]. Nothing is added or counted then.
     #[inline]
     pub fn reserve<'b>(
         &mut self,
@@ -108,7 +105,7 @@ impl Sealer {
                 .iter()
                 .fold(0, |number, &byte| number << 8 | u32::from(byte)),
         };
-        // The bits above those that the header has go out.
+        // The shift drops the bits that the header does not have.
         let differ = u64::from(in_header) ^ number;
         if differ << (64 - 8 * number_len) != 0 {
             return Err(SealError::HeaderNumber { number });
@@ -124,13 +121,13 @@ impl Sealer {
         Ok((slot, payload))
     }
 
-    /// As [`Sealer::reserve`], for a packet with a short header, which is written here. That
+    /// Like [`Sealer::reserve`], for a packet with a short header, which this method writes. That
     /// is faster than checking a header of the caller's.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
-    // Always part of its caller, as `Opener::push`: a slot need not go through memory.
+    /// See [`SealError`]. Nothing is added or counted then.
+    // Always inlined, like `Opener::push`: a slot need not go through memory.
     #[inline(always)]
     pub fn reserve_short<'b>(
         &mut self,
@@ -154,14 +151,14 @@ impl Sealer {
         packet[0] = first;
         let (place, rest) = packet[1..].split_at_mut(destination.len());
         copy(destination, place);
-        // The zeros fall where the payload is to be written, which is long enough for a
-        // sample.
+        // The zeros after the number fall into the payload, which the caller overwrites. It is long
+        // enough for a sample.
         number.write(rest);
         Ok((slot, &mut rest[number_len(first)..]))
     }
 
-    /// Adds a packet whose header, of `header_len` bytes, begins with `first`. Returns
-    /// its bytes without the tag.
+    /// Adds a packet whose header has `header_len` bytes and starts with `first`. Returns its bytes
+    /// without the tag.
     #[inline(always)]
     fn add<'b>(
         &mut self,
@@ -177,8 +174,8 @@ impl Sealer {
         if number > PacketNumber::MAX {
             return Err(SealError::PacketNumberTooLarge { number });
         }
-        // The tag is as long as the sample, which begins where the fifth byte of the
-        // number would be.
+        // The tag is as long as the sample, which starts where a fifth byte of the packet number
+        // would be.
         let needed = 4 - number_len(first);
         if payload_len < needed {
             return Err(SealError::TooShort { needed });
@@ -202,10 +199,9 @@ impl Sealer {
         if self.key_phase() { KEY_PHASE } else { 0 }
     }
 
-    /// Takes the next keys, from the next packet on: initiates a key update, or follows
-    /// one of the peer (RFC 9001, section 6). Only for 1-RTT packets; when it is
-    /// allowed (once the handshake is confirmed and a packet of the current phase is
-    /// acknowledged), the caller knows.
+    /// Switches to the next keys from the next packet on: initiates a key update, or follows one of
+    /// the peer (RFC 9001, section 6). For 1-RTT packets only. The caller ensures that an update is
+    /// allowed: the handshake must be confirmed and a packet of the current phase acknowledged.
     pub fn update_keys(&mut self) {
         self.secret = self.secret.next();
         self.keys = Arc::new(KeyRing {
@@ -221,26 +217,26 @@ impl Sealer {
         self.batch_key = BatchKey::default();
     }
 
-    /// The key phase of the next packet: it changes with each key update.
+    /// Returns the key phase of the next packet. It changes with each key update.
     #[must_use]
     pub fn key_phase(&self) -> bool {
         self.keys.generation & 1 == 1
     }
 
-    /// How many packets the current key has sealed.
+    /// Returns how many packets the current key has sealed.
     #[must_use]
     pub fn sealed(&self) -> u64 {
         self.sealed
     }
 
-    /// Whether the current key has sealed nearly as many packets as it may: within
-    /// [`Sealer::KEY_UPDATE_MARGIN`] of [`Suite::confidentiality_limit`].
+    /// Whether a key update is due: the current key is within [`Sealer::KEY_UPDATE_MARGIN`] packets
+    /// of [`Suite::confidentiality_limit`].
     #[must_use]
     pub fn needs_key_update(&self) -> bool {
         self.sealed >= self.suite().confidentiality_limit() - Self::KEY_UPDATE_MARGIN
     }
 
-    /// Its suite.
+    /// Returns the cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.secret.suite()
@@ -266,7 +262,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
 
-    /// A key seals as many packets as RFC 9001 allows, and the next one goes on.
+    /// A key seals as many packets as RFC 9001 allows, and its successor continues.
     #[test]
     fn the_confidentiality_limit() {
         for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm] {

@@ -1,11 +1,11 @@
 //! The algorithms of packet protection, with their lengths and limits.
 
-/// The algorithms of packet protection, by their AEAD (RFC 9001, section 5.3). A TLS
-/// cipher suite names them together with a hash.
+/// The algorithms of packet protection, by AEAD (RFC 9001, section 5.3). A TLS cipher suite
+/// combines them with a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Suite {
-    /// `TLS_AES_128_GCM_SHA256`; that of Initial packets, too.
+    /// `TLS_AES_128_GCM_SHA256`; also used for Initial packets.
     Aes128Gcm,
     /// `TLS_AES_256_GCM_SHA384`.
     Aes256Gcm,
@@ -14,11 +14,10 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Every suite.
+    /// All suites.
     pub const ALL: [Suite; 3] = [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305];
 
-    /// Length of its packet protection key, and of its header protection key, in
-    /// bytes.
+    /// Returns the length of the packet protection key, and of the header protection key, in bytes.
     #[must_use]
     pub const fn key_len(self) -> usize {
         match self {
@@ -27,7 +26,7 @@ impl Suite {
         }
     }
 
-    /// Length of its traffic secrets, in bytes: that of its hash.
+    /// Returns the length of traffic secrets, which is that of the suite's hash, in bytes.
     #[must_use]
     pub const fn secret_len(self) -> usize {
         match self {
@@ -36,9 +35,9 @@ impl Suite {
         }
     }
 
-    /// How many packets may be sealed with one key (RFC 9001, section 6.6, for packets
-    /// of any length). Beyond it a key update is due. For ChaCha20-Poly1305 more than
-    /// there are packet numbers.
+    /// Returns how many packets may be sealed with one key (RFC 9001, section 6.6, for packets of
+    /// any length) before a key update is required. For ChaCha20-Poly1305, this exceeds the number
+    /// of packet numbers.
     #[must_use]
     pub const fn confidentiality_limit(self) -> u64 {
         match self {
@@ -47,8 +46,8 @@ impl Suite {
         }
     }
 
-    /// How many packets of one connection may fail to open, under all of its keys
-    /// together (RFC 9001, section 6.6). With one more the connection must end.
+    /// Returns how many packets of one connection may fail to open, under all of its keys together
+    /// (RFC 9001, section 6.6). If one more fails, the connection must end.
     #[must_use]
     pub const fn integrity_limit(self) -> u64 {
         match self {

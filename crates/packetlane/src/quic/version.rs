@@ -6,15 +6,15 @@
 pub enum Version {
     /// Version 1 (RFC 9000, RFC 9001).
     V1,
-    /// Version 2 (RFC 9369): other labels, salt, Retry key and packet types.
+    /// Version 2 (RFC 9369): different labels, salt, Retry key and packet types.
     V2,
 }
 
 impl Version {
-    /// Every version.
+    /// All versions.
     pub const ALL: [Version; 2] = [Version::V1, Version::V2];
 
-    /// The number in the Version field of long headers.
+    /// Returns the number in the Version field of long headers.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -23,7 +23,7 @@ impl Version {
         }
     }
 
-    /// The version with this number, if it is one of these.
+    /// Returns the version with this number, if it is one of these.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL

@@ -1,8 +1,8 @@
-//! What a backend does with the packets of a batch, a window of them at a time.
+//! Runs the packets of a batch on a backend, one window of packets at a time.
 //!
-//! Packets are sealed payload first, since the samples that mask headers are ciphertext.
-//! They are opened header first, since headers say nonce and key phase. A window is small
-//! enough that its packets stay in the second-level cache from one step to the next.
+//! Sealing processes the payload first, because header masks are derived from ciphertext. Opening
+//! processes the header first, because it determines nonce and key phase. A window is small enough
+//! that its packets stay in the second-level cache from one step to the next.
 
 use super::header::{self, MAX_NUMBER_LEN, nearest_number};
 use super::key_ring::{KeyRef, KeyRing, Phase};
@@ -15,26 +15,26 @@ use arrayvec::ArrayVec;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Header, Job, Key, Outcome, TAG_LEN, Work};
 
-/// How many packets make a window: enough to fill the lanes, and few enough for the cache.
+/// Number of packets in a window: enough to fill the lanes, and few enough for the cache.
 pub(super) const WINDOW: usize = 64;
 
-/// How many masks are computed at once to unprotect headers: as many as there are blocks of
-/// ChaCha20 at once.
+/// Number of masks computed at once to unprotect headers: as many as ChaCha20 computes blocks at
+/// once.
 const MASKS: usize = 32;
 
-/// A packet to open, and what is known of it.
+/// A packet to open, and what is known about it.
 pub(super) struct OpenJob {
-    /// Where it lies in the arena, tag included.
+    /// Its start in the arena. `len` includes the tag.
     pub(super) start: u32,
     pub(super) len: u32,
     pub(super) pn_offset: u32,
-    /// Known once its header is unprotected, as is its phase.
+    /// Known once its header is unprotected, as is the phase.
     pub(super) header_len: u32,
-    /// Its number among the batch's packets.
+    /// Its index among the batch's packets.
     pub(super) place: u32,
     /// The index of its key ring.
     pub(super) keys: u32,
-    /// Its packet number; until its header is unprotected the expected one.
+    /// Its packet number; the expected one until its header is unprotected.
     pub(super) number: u64,
     pub(super) phase: Phase,
 }
@@ -46,11 +46,11 @@ impl OpenJob {
     }
 }
 
-/// The key rings of the packets with one cipher, each once.
+/// The key rings of the packets with one cipher, without duplicates.
 #[derive(Default)]
 pub(super) struct KeyRings {
     list: Vec<Arc<KeyRing>>,
-    /// As [`Keys::mixed`].
+    /// See [`Keys::mixed`].
     pub(super) mixed: bool,
 }
 
@@ -63,7 +63,7 @@ impl KeyRings {
         index(self.list.len() - 1)
     }
 
-    /// The ring of an index.
+    /// Returns the ring at index `at`.
     #[inline]
     pub(super) fn ring(&self, at: u32) -> &KeyRing {
         &self.list[at as usize]
@@ -79,7 +79,7 @@ impl KeyRings {
         self.mixed = false;
     }
 
-    /// What the kernels are called with.
+    /// Returns the keys for the kernels.
     #[inline]
     pub(super) fn keys(&self) -> Keys<'_> {
         Keys {
@@ -93,7 +93,7 @@ impl KeyRings {
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'k> {
     pub(super) rings: &'k [Arc<KeyRing>],
-    /// Whether some packet has another [`KeyRef`] than the first ring in its current phase.
+    /// Whether some packet has a [`KeyRef`] other than the first ring in its current phase.
     pub(super) mixed: bool,
 }
 
@@ -103,7 +103,7 @@ impl Keys<'_> {
         self.rings[0].is_aes()
     }
 
-    /// Seals the payloads of up to a window of packets.
+    /// Seals the payloads of at most a window of packets.
     #[inline(always)]
     pub(super) fn seal(&self, backend: Backend, bytes: &mut [u8], jobs: &mut [Job]) {
         let outcomes = &mut [Outcome::Pending; WINDOW];
@@ -137,7 +137,7 @@ impl Keys<'_> {
         backend.kernels().seal_with_header(bytes, keys, job, header);
     }
 
-    /// Protects up to a window of headers of packets whose payloads are sealed.
+    /// Protects the headers of at most a window of packets, whose payloads are sealed.
     #[inline(always)]
     pub(super) fn protect(&self, backend: Backend, bytes: &mut [u8], headers: &mut [Header]) {
         if self.is_aes() {
@@ -154,9 +154,9 @@ impl Keys<'_> {
         }
     }
 
-    /// Unprotects up to a window of headers, in the piece of the arena that begins at
-    /// `base`. Extends `jobs` by those that open the payloads, with offsets in that piece.
-    /// Returns whether one of them has keys of another phase than the current one.
+    /// Unprotects at most a window of headers in the piece of the arena that begins at `base`.
+    /// Appends the jobs that open the payloads to `jobs`, with offsets in that piece. Returns
+    /// whether one of them uses keys of another phase than the current one.
     #[inline(always)]
     pub(super) fn unprotect(
         &self,
@@ -168,7 +168,7 @@ impl Keys<'_> {
         let base = index(base);
         let mut other_phase = false;
         for packets in packets.chunks_mut(MASKS) {
-            // No arrays: to fill them takes as long as a single packet.
+            // Not initialised arrays: filling them takes as long as a single packet.
             let (mut samples, mut masks) =
                 (ArrayVec::<_, MASKS>::new(), ArrayVec::<_, MASKS>::new());
             for packet in &*packets {
@@ -214,7 +214,7 @@ impl Keys<'_> {
         other_phase
     }
 
-    /// Opens up to a window of payloads whose headers are unprotected.
+    /// Opens at most a window of payloads, whose headers are unprotected.
     #[inline(always)]
     pub(super) fn open(
         &self,
@@ -245,8 +245,8 @@ impl Keys<'_> {
     }
 }
 
-/// Packets to seal, header and payload, and their piece of the arena, which begins at
-/// offset `base`.
+/// Packets to seal, header and payload, and their piece of the arena, which begins at offset
+/// `base`.
 pub(super) struct SealPart<'p> {
     pub(super) backend: Backend,
     pub(super) keys: Keys<'p>,
@@ -261,7 +261,7 @@ impl SealPart<'_> {
     pub(super) fn run(self) {
         let base = index(self.base);
         let (mut all_jobs, mut all_headers) = (self.jobs, self.headers);
-        // Not by `chunks_mut`, which takes longer for a single packet.
+        // Not with `chunks_mut`, which is slower for a single packet.
         while !all_jobs.is_empty() {
             let len = all_jobs.len().min(WINDOW);
             let (jobs, headers);
@@ -326,7 +326,7 @@ pub(super) struct OpenPart<'p> {
 }
 
 impl OpenPart<'_> {
-    /// Runs its packets, with `jobs` as memory for those of a window.
+    /// Runs its packets, with `jobs` as scratch memory for those of a window.
     #[inline]
     pub(super) fn run(self, jobs: &mut Vec<Job>) {
         let Self {
@@ -338,7 +338,7 @@ impl OpenPart<'_> {
             mut keys,
         } = self;
         let mixed = keys.mixed;
-        // Not by `chunks_mut`, which takes longer for a single packet.
+        // Not with `chunks_mut`, which is slower for a single packet.
         while !packets.is_empty() {
             let len = packets.len().min(WINDOW);
             let (window, results);
@@ -380,7 +380,7 @@ impl Part for OpenPart<'_> {
     }
 }
 
-/// Takes away the elements from `at` on.
+/// Splits off the elements from `at` on.
 #[cfg(feature = "parallel")]
 fn split_off<'s, T>(slice: &mut &'s mut [T], at: usize) -> &'s mut [T] {
     let (rest, split) = core::mem::take(slice).split_at_mut(at);
@@ -388,10 +388,10 @@ fn split_off<'s, T>(slice: &mut &'s mut [T], at: usize) -> &'s mut [T] {
     split
 }
 
-/// What a kernel gets of a packet, with the index of a key.
+/// A kernel's argument for one packet, with the index of a key.
 trait Keyed {
-    /// Its [`KeyRef`] until its window runs, and then an index of the keys that are listed
-    /// for the kernel.
+    /// Returns its [`KeyRef`] until its window runs, then the index of its key in the kernel's list
+    /// of keys.
     fn key(&self) -> u32;
 
     /// Sets it.
@@ -449,8 +449,8 @@ fn with_keys<'k, T: Keyed, K: 'k>(
     }
 }
 
-/// The same for packets with several keys. A function of its own, as its list takes stack
-/// that packets with one key have no use for.
+/// The same for packets with several keys. A separate function, because its list takes stack that
+/// packets with a single key do not need.
 #[inline(never)]
 fn with_listed_keys<'k, T: Keyed, K: 'k>(
     keys: Keys<'k>,
@@ -459,7 +459,7 @@ fn with_listed_keys<'k, T: Keyed, K: 'k>(
     work: impl FnOnce(&[&'k K], &mut [T]),
 ) {
     let mut list = ArrayVec::<_, WINDOW>::new();
-    // Neighbours often have the same key.
+    // Consecutive packets often have the same key.
     let mut last = None;
     for packet in &mut *packets {
         if last != Some(packet.key()) {
@@ -472,8 +472,8 @@ fn with_listed_keys<'k, T: Keyed, K: 'k>(
     work(&list, packets);
 }
 
-/// The same for kernels whose keys must be neighbours in memory: several keys are copied, and
-/// the copies wiped.
+/// The same for kernels that need their keys contiguous in memory: several keys are copied, and the
+/// copies wiped.
 #[inline(always)]
 fn with_copied_keys<'k, T: Keyed>(
     keys: Keys<'k>,

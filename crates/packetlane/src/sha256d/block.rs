@@ -17,7 +17,7 @@ pub struct Block<'b> {
     header: &'b [u8; Block::HEADER_LEN],
     transactions: &'b [TransactionOffsets],
     first: Contents<'b>,
-    /// The first of the other transactions that has the null outpoint.
+    /// Index of the first other transaction with the null outpoint.
     null_outpoint: Option<usize>,
 }
 
@@ -25,8 +25,8 @@ impl<'b> Block<'b> {
     /// Length of a block's header, in bytes.
     pub const HEADER_LEN: usize = 80;
 
-    /// Maximum length of a serialised block, in bytes. A block may have 4,000,000 weight units,
-    /// and a byte counts as at least one. Bitcoin Core calls it `MAX_BLOCK_SERIALIZED_SIZE`.
+    /// Maximum length of a serialised block, in bytes. A block may have 4,000,000 weight units, and
+    /// every byte counts for at least one. Bitcoin Core's `MAX_BLOCK_SERIALIZED_SIZE`.
     pub const MAX_SERIALIZED_SIZE: usize = MAX_BLOCK_SERIALIZED_SIZE;
 
     /// Parses `bytes`, which must be exactly one block. `transactions` is overwritten; a caller
@@ -67,56 +67,56 @@ impl<'b> Block<'b> {
         })
     }
 
-    /// The header, 80 bytes.
+    /// Returns the header, 80 bytes.
     #[must_use]
     pub const fn header(&self) -> &'b [u8; Block::HEADER_LEN] {
         self.header
     }
 
-    /// The block hash: the double SHA-256 of the header.
+    /// Returns the block hash: the double SHA-256 of the header.
     #[must_use]
     pub fn hash(&self) -> Hash {
         Self::hash_header(self.header)
     }
 
-    /// The hash of a block with this header.
+    /// Returns the hash of a block with this header.
     #[must_use]
     pub fn hash_header(header: &[u8; Block::HEADER_LEN]) -> Hash {
         hash_one(Hasher::best(), [header, &[], &[]])
     }
 
-    /// The Merkle root in the header.
+    /// Returns the Merkle root in the header.
     #[must_use]
     pub fn merkle_root(&self) -> &'b Hash {
         array(self.header, 36)
     }
 
-    /// The target in the header's compact form ("nBits").
+    /// Returns the target in the header's compact encoding ("nBits").
     #[must_use]
     pub fn bits(&self) -> u32 {
         bits(self.header)
     }
 
-    /// The number of transactions.
+    /// Returns the number of transactions.
     #[must_use]
     pub const fn transactions(&self) -> usize {
         self.transactions.len()
     }
 
-    /// The transactions, in order.
+    /// Returns the transactions, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Transaction<'b>> {
         let transactions = self.transactions.iter();
         transactions.map(|offsets| offsets.of(self.bytes))
     }
 
-    /// For each transaction in order, the pieces whose double SHA-256 is its id. Pass them to
-    /// [`Hasher::hash_many_in_pieces`].
+    /// Returns, for each transaction in order, the pieces whose double SHA-256 is its txid. Pass
+    /// them to [`Hasher::hash_many_in_pieces`].
     pub fn txid_pieces(&self) -> impl ExactSizeIterator<Item = [&'b [u8]; 3]> {
         self.iter().map(|transaction| transaction.txid_pieces())
     }
 
-    /// The transactions that have a witness, in full: their double SHA-256 is their wtxid. The
-    /// wtxid of any other transaction is its txid. The first transaction's wtxid counts as
+    /// Returns the transactions that have a witness, in full: their double SHA-256 is their wtxid.
+    /// The wtxid of any other transaction is its txid. The first transaction's wtxid counts as
     /// zero.
     pub fn with_witness(&self) -> impl Iterator<Item = &'b [u8]> {
         let others = self.iter().skip(1).filter(Transaction::has_witness);
@@ -129,8 +129,8 @@ impl<'b> Block<'b> {
         self.first.inputs == 1 && self.first.null_outpoint
     }
 
-    /// The index of a later transaction with the null outpoint, which only the coinbase may
-    /// have: the first, if there is one.
+    /// Returns the index of the first transaction after the coinbase that has the null outpoint, if
+    /// any. Only the coinbase may have it.
     #[must_use]
     pub const fn null_outpoint(&self) -> Option<usize> {
         self.null_outpoint
@@ -142,15 +142,16 @@ impl<'b> Block<'b> {
         self.iter().any(|transaction| transaction.has_witness())
     }
 
-    /// The witness commitment, if there is one: the hash of the witness root and the reserved
-    /// value (BIP141). It is in the last output of the first transaction that has this form.
+    /// Returns the witness commitment, if there is one: the hash of the witness root and the
+    /// reserved value (BIP141). It is in the last output of the first transaction that has this
+    /// form.
     #[must_use]
     pub const fn witness_commitment(&self) -> Option<&'b Hash> {
         self.first.commitment
     }
 
-    /// The witness reserved value, if there is one: 32 bytes, the only item in the witness of
-    /// the first transaction's first input (BIP141).
+    /// Returns the witness reserved value, if there is one: 32 bytes, the only item in the witness
+    /// of the first transaction's first input (BIP141).
     #[must_use]
     pub const fn witness_reserved_value(&self) -> Option<&'b Hash> {
         self.first.reserved
@@ -161,7 +162,7 @@ pub(super) fn bits(header: &[u8; Block::HEADER_LEN]) -> u32 {
     u32::from_le_bytes(*array(header, 72))
 }
 
-/// The `N` bytes at offset `at`, which the caller knows to be there.
+/// Returns the `N` bytes at offset `at`, which must exist.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
     bytes[at..]
         .first_chunk()

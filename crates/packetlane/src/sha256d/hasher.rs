@@ -9,7 +9,7 @@ use packetlane_lanes::Backend;
 /// displays hashes in reverse.)
 pub type Hash = packetlane_lanes::Digest;
 
-/// Messages that [`Hasher::hash_many_fixed`] hashes in one call of the backend: 4 KiB of slices.
+/// How many messages [`Hasher::hash_many_fixed`] passes to the backend at once: 4 KiB of slices.
 const FIXED_PART: usize = 256;
 
 /// Hashes on one backend. Cheap to copy. Digests are the same on every backend.
@@ -18,7 +18,7 @@ pub struct Hasher {
     backend: Backend,
 }
 
-/// The same as [`Hasher::best`].
+/// Equal to [`Hasher::best`].
 impl Default for Hasher {
     fn default() -> Self {
         Self::best()
@@ -26,19 +26,19 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// A hasher on the backend that [`Engine::detect`] chooses.
+    /// Creates a hasher on the backend that [`Engine::detect`] chooses.
     ///
     /// # Errors
     ///
-    /// The same as for [`Engine::detect`]: `PACKETLANE_BACKEND` names no backend of this build,
-    /// or one that this CPU lacks.
+    /// As for [`Engine::detect`]: `PACKETLANE_BACKEND` names a backend that this build does not
+    /// have or this CPU does not support.
     pub fn detect() -> Result<Self, BackendError> {
         let backend = Engine::detect()?.backend();
         Ok(Self { backend })
     }
 
-    /// A hasher on the most capable backend of this CPU, regardless of `PACKETLANE_BACKEND`.
-    /// The CPU is queried once per process.
+    /// Creates a hasher on the most capable backend of this CPU. Ignores `PACKETLANE_BACKEND`. The
+    /// CPU is queried once per process.
     #[must_use]
     pub fn best() -> Self {
         // The index in `Backend::ALL`, plus 1.
@@ -52,37 +52,37 @@ impl Hasher {
         Self { backend }
     }
 
-    /// A hasher on `backend`.
+    /// Creates a hasher on `backend`.
     ///
     /// # Panics
     ///
-    /// If this CPU lacks it ([`Backend::is_available`]).
+    /// If this CPU does not support it ([`Backend::is_available`]).
     #[must_use]
     pub fn with_backend(backend: Backend) -> Self {
         assert!(
             backend.is_available(),
-            "this CPU lacks the backend {backend:?}"
+            "this CPU does not support the backend {backend:?}"
         );
         Self { backend }
     }
 
-    /// The backend of this hasher.
+    /// Returns the backend of this hasher.
     #[must_use]
     pub const fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// The number of messages from which lanes are used. Fewer messages are hashed one or two
-    /// at a time. A value above the number of lanes means that lanes are never used. The first
-    /// call that hashes measures the value, in about 30 µs, and it is kept for the process. See
+    /// Returns the minimum number of messages for which lanes are used. Fewer messages are hashed
+    /// one or two at a time. A value above the number of lanes means that lanes are never used. The
+    /// first call that hashes measures the value, in about 30 µs, and keeps it for the process. See
     /// [`Hasher::set_lanes_from`].
     #[must_use]
     pub fn lanes_from(&self) -> usize {
         self.backend.kernels().sha256_lanes_from()
     }
 
-    /// Sets [`Hasher::lanes_from`] for all hashers of this process on this backend, which makes
-    /// runs reproducible: nothing is measured. 1 means always, `usize::MAX` never.
+    /// Sets [`Hasher::lanes_from`] for all hashers of this process on this backend. This makes runs
+    /// reproducible, because nothing is measured. 1 means always, `usize::MAX` never.
     pub fn set_lanes_from(&self, messages: usize) {
         self.backend.kernels().set_sha256_lanes_from(messages);
     }
@@ -102,8 +102,8 @@ impl Hasher {
             .sha256d(messages.as_chunks::<1>().0, digests);
     }
 
-    /// Computes the double SHA-256 of each message, like [`hash_many`](Self::hash_many), for messages that
-    /// lie one after the other and all have `N` bytes, such as block headers.
+    /// Like [`hash_many`](Self::hash_many), for contiguous messages that all have `N` bytes, such
+    /// as block headers.
     ///
     /// ```
     /// use packetlane::sha256d::{Block, Hash, Hasher};
@@ -121,13 +121,13 @@ impl Hasher {
     ///
     /// If `digests` and `messages` differ in length.
     pub fn hash_many_fixed<const N: usize>(&self, messages: &[[u8; N]], digests: &mut [Hash]) {
-        assert_eq!(messages.len(), digests.len(), "a digest for each message");
+        assert_eq!(messages.len(), digests.len(), "one digest for each message");
         if N == 64 {
             let (pairs, _) = messages.as_flattened().as_chunks();
             return self.hash64(pairs, digests);
         }
-        // The kernels take slices. A list on the stack has those of a part of the messages, and
-        // is long enough for the lanes to be busy.
+        // The kernels take slices. The list of slices is on the stack, for part of the messages at
+        // a time; it is long enough to keep the lanes busy.
         let mut list: [[&[u8]; 1]; FIXED_PART] = [[&[]]; FIXED_PART];
         let digests = digests.chunks_mut(FIXED_PART);
         for (messages, digests) in messages.chunks(FIXED_PART).zip(digests) {
@@ -140,10 +140,9 @@ impl Hasher {
         }
     }
 
-    /// Computes the double SHA-256 of each message, like [`hash_many`](Self::hash_many). Each message is
-    /// the concatenation of three pieces, which may be empty. The txid of a transaction with a
-    /// witness is the hash of three pieces of it: see
-    /// [`Transaction::txid_pieces`](super::Transaction::txid_pieces).
+    /// Like [`hash_many`](Self::hash_many), for messages that are the concatenation of three
+    /// pieces, which may be empty. The txid of a transaction with a witness is the hash of three
+    /// pieces of it: see [`Transaction::txid_pieces`](super::Transaction::txid_pieces).
     ///
     /// # Panics
     ///
@@ -152,7 +151,7 @@ impl Hasher {
         self.backend.kernels().sha256d(messages, digests);
     }
 
-    /// Computes the single SHA-256 of each message, otherwise like [`hash_many`](Self::hash_many).
+    /// Computes the single SHA-256 of each message; otherwise like [`hash_many`](Self::hash_many).
     ///
     /// # Panics
     ///

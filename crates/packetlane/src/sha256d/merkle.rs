@@ -14,9 +14,9 @@ pub struct MerkleRoot {
 }
 
 impl Hasher {
-    /// Computes the Merkle root of `leaves` as Bitcoin does. A level with an odd number of
-    /// nodes repeats its last one. The root of one leaf is the leaf; that of no leaves is all
-    /// zeros, as in Bitcoin Core.
+    /// Computes the Merkle root of `leaves` by Bitcoin's rules. A level with an odd number of nodes
+    /// repeats its last one. The root of one leaf is the leaf; the root of no leaves is all zeros,
+    /// as in Bitcoin Core.
     #[must_use]
     pub fn merkle_root(&self, leaves: &[Hash]) -> MerkleRoot {
         if leaves.len() < 2 {
@@ -53,7 +53,7 @@ impl Hasher {
     }
 }
 
-/// The number of nodes that are hashed in a Merkle tree over `leaves` leaves.
+/// Returns the number of hashes computed for a Merkle tree over `leaves` leaves.
 pub(super) fn inner_nodes(leaves: usize) -> usize {
     let mut nodes = 0;
     let mut level = leaves;

@@ -1,15 +1,15 @@
 //! Double SHA-256 (SHA256d) of many messages at once, and Bitcoin's uses of it: transaction
 //! ids, Merkle trees, blocks.
 //!
-//! A [`Hasher`] runs on one backend. [`Hasher::best`] takes the most capable one of this CPU and
-//! reads no environment variable; [`Hasher::detect`] takes the one that `PACKETLANE_BACKEND` names.
+//! A [`Hasher`] runs on one backend. [`Hasher::best`] uses the most capable one of this CPU and
+//! reads no environment variable; [`Hasher::detect`] uses the one that `PACKETLANE_BACKEND` names.
 //! Digests are the same on all backends. Nothing is wiped, because all of this data is public.
 //!
-//! - [`Hasher::txids`], [`Hasher::wtxids`]: the ids of transactions. [`Transaction`]: one, parsed
-//!   where it lies.
-//! - [`Hasher::hash_many`] and its like: many messages of any kind.
+//! - [`Hasher::txids`], [`Hasher::wtxids`]: the ids of transactions. [`Transaction`]: one
+//!   transaction, parsed in place.
+//! - [`Hasher::hash_many`] and similar methods: many messages of any kind.
 //! - [`Hasher::merkle_root`]: Merkle trees.
-//! - [`Block`]: a serialised block, parsed where it lies. [`Verifier`]: the same, checked.
+//! - [`Block`]: a serialised block, parsed in place. [`Verifier`]: verifies a block.
 //! - [`Scanner`]: the blocks in Bitcoin Core's files.
 //!
 //! ```

@@ -5,8 +5,7 @@ use core::fmt;
 /// See [`Block::MAX_SERIALIZED_SIZE`](super::Block::MAX_SERIALIZED_SIZE).
 pub(super) const MAX_BLOCK_SERIALIZED_SIZE: usize = 4_000_000;
 
-/// Reads a block or a transaction. It compares every length with the bytes that are left before
-/// using it.
+/// Reads a block or a transaction. Compares every length with the remaining bytes before using it.
 pub(super) struct Reader<'b> {
     bytes: &'b [u8],
     /// The offset of the next field.
@@ -58,7 +57,7 @@ impl<'b> Reader<'b> {
         Ok(taken)
     }
 
-    /// Reads a CompactSize, which must be in its shortest form.
+    /// Reads a CompactSize, which must be in its shortest encoding.
     fn compact(&mut self) -> Result<u64, ParseError> {
         let offset = self.place;
         let [first] = *self.take_array()?;
@@ -89,7 +88,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// Reads bytes with their length in front: a script, or an item of a witness.
+    /// Reads bytes prefixed with their length: a script, or an item of a witness.
     pub(super) fn bytes(&mut self) -> Result<&'b [u8], ParseError> {
         let length = self.compact()?;
         match usize::try_from(length) {
@@ -117,7 +116,7 @@ pub enum ParseError {
         /// How many bytes are left at that offset.
         left: usize,
     },
-    /// A CompactSize is not in its shortest form.
+    /// A CompactSize is not in its shortest encoding.
     NotShortest {
         /// Its offset.
         offset: usize,
@@ -130,7 +129,7 @@ pub enum ParseError {
         offset: usize,
         /// The number of entries.
         count: u64,
-        /// The number of entries that fit at most.
+        /// The maximum number of entries that fit.
         most: usize,
     },
     /// The block has no transaction, not even a coinbase.
@@ -150,7 +149,7 @@ pub enum ParseError {
         /// The flag.
         flag: u8,
     },
-    /// A transaction in the form with witnesses has none.
+    /// A transaction in the encoding with witnesses has none.
     NoWitness {
         /// The offset where they should begin.
         offset: usize,
@@ -169,7 +168,7 @@ impl fmt::Display for ParseError {
         match self {
             Self::TooLong { length } => write!(
                 f,
-                "{length} bytes are more than a block may have, which is {MAX_BLOCK_SERIALIZED_SIZE}"
+                "{length} bytes exceed the maximum of a block, {MAX_BLOCK_SERIALIZED_SIZE}"
             ),
             Self::Cut {
                 offset,
@@ -182,7 +181,7 @@ impl fmt::Display for ParseError {
             ),
             Self::NotShortest { offset, number } => write!(
                 f,
-                "the length or count at byte {offset}, {number}, is not in its shortest form"
+                "the length or count at byte {offset}, {number}, is not in its shortest encoding"
             ),
             Self::TooMany {
                 offset,
@@ -209,7 +208,7 @@ impl fmt::Display for ParseError {
             ),
             Self::NoWitness { offset } => write!(
                 f,
-                "a transaction in the form with witnesses has none (byte {offset})"
+                "a transaction in the encoding with witnesses has none (byte {offset})"
             ),
             Self::Trailing { offset, length } => {
                 write!(f, "{length} bytes follow its end at byte {offset}")

@@ -1,10 +1,10 @@
 //! Scans Bitcoin Core's block files (`blk00000.dat` and so on), piece by piece and without I/O.
 //!
-//! Each block is in a frame: the network's magic, the block's length in four bytes,
-//! little-endian, and the block. Where a frame is missing, [`Scanner`] reports why and
-//! continues at the next magic, so that damage stays local. Zeros at the end of a file or between
-//! frames are not damage: Bitcoin Core preallocates its files, and after a crash it continues behind
-//! space that it had allocated and never written.
+//! Each block is in a frame: the network's magic, the block's length in four bytes, little-endian,
+//! and the block. Where a frame is missing, [`Scanner`] reports why and continues at the next
+//! magic, so that damage stays local. Zeros at the end of a file or between frames are not damage:
+//! Bitcoin Core preallocates its files, and after a crash it continues after space that it had
+//! allocated but never written.
 
 use super::block::{Block, MIN_BLOCK_LEN};
 use super::verify::{BlockFault, Verifier};
@@ -14,14 +14,13 @@ use core::fmt;
 
 const MAGIC_LEN: usize = 4;
 
-/// How often the bytes of a file are verified at most, on average. Frames within frames could
-/// otherwise have the bytes that they share verified as often as there are frames.
+/// Maximum number of times that the bytes of a file are verified, on average. Without a limit,
+/// nested frames could have the bytes that they share verified once per frame.
 const MAX_VERIFICATIONS: u64 = 4;
 
-/// The obfuscation of Bitcoin Core's block files since version 28. A key of eight bytes,
-/// repeated from the start of the file, is XORed onto the blocks, so that virus scanners do not
-/// react to data in the chain. The key is in `xor.dat` in the same folder. All zeros mean no
-/// obfuscation.
+/// The obfuscation of Bitcoin Core's block files since version 28. A key of eight bytes, repeated
+/// from the start of the file, is XORed into the blocks, so that virus scanners do not react to
+/// data in the chain. The key is in `xor.dat` in the same folder. All zeros mean no obfuscation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Obfuscation(pub [u8; 8]);
 
@@ -43,7 +42,8 @@ impl Obfuscation {
         }
     }
 
-    /// How many bytes at the beginning of `bytes`, which begin at `start`, were zero in the file.
+    /// Returns how many bytes at the start of `bytes`, which start at `start`, were zero in the
+    /// file.
     fn leading_padding(self, start: u64, bytes: &[u8]) -> usize {
         let places = (start..).map(|place| self.0[(place % 8) as usize]);
         let zeros = bytes
@@ -53,7 +53,7 @@ impl Obfuscation {
         zeros.count()
     }
 
-    /// How many bytes at the end of `bytes` were zero in the file: padding, which is never
+    /// Returns how many bytes at the end of `bytes` were zero in the file: padding, which is never
     /// obfuscated. `end` is the offset of the end of `bytes` in the file.
     fn padding(self, end: u64, bytes: &[u8]) -> usize {
         let places = (0..end).rev().map(|place| self.0[(place % 8) as usize]);
@@ -65,8 +65,8 @@ impl Obfuscation {
 /// What [`Scanner::next`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// A block according to its frame. Whether it is valid is for [`Verifier`](super::Verifier)
-    /// to tell.
+    /// A block, according to its frame. Use [`Verifier`](super::Verifier) to find out whether it is
+    /// valid.
     Block {
         /// Its offset in the file, after the frame's magic and length.
         offset: u64,
@@ -87,7 +87,7 @@ pub struct Scanner {
     skipping: Option<Skipping>,
     /// Decides whether bytes are a block, where the frame alone does not prove it.
     verifier: Verifier,
-    /// How many bytes it has verified within frames that may hold others.
+    /// How many bytes it has verified in frames that may contain other frames.
     verified: u64,
 }
 
@@ -108,9 +108,10 @@ impl Scanner {
     /// block, and the magic after it.
     pub const MAX_NEEDED: usize = Self::FRAME_LEN + Block::MAX_SERIALIZED_SIZE + MAGIC_LEN;
 
-    /// A scanner at the start of a block file. `magic` is the network's. The scanner's input
-    /// must have been de-obfuscated; it uses `obfuscation` only to recognise zeros in the file.
-    /// `verifier` is of the same network, and decides about a frame that no other frame follows.
+    /// Creates a scanner at the start of a block file. `magic` is the network's. The scanner's
+    /// input must have been de-obfuscated; it uses `obfuscation` only to recognise zeros in the
+    /// file. `verifier` must be of the same network; it decides about a frame that no other frame
+    /// follows.
     #[must_use]
     pub fn new(magic: [u8; 4], obfuscation: Obfuscation, verifier: Verifier) -> Self {
         Self {
@@ -123,9 +124,9 @@ impl Scanner {
         }
     }
 
-    /// Whether a file that consists of `bytes` is one block without a frame. True if it does
-    /// not start like a frame of any network, and either is a block, or starts with a header
-    /// that has proof of work and holds no frame anywhere.
+    /// Whether a file that consists of `bytes` is one block without a frame. True if it does not
+    /// start like a frame of any network and is either a block, or starts with a header that has
+    /// proof of work and contains no frame.
     #[must_use]
     pub fn is_bare_block(&self, bytes: &[u8]) -> bool {
         let Some((first, _)) = bytes.split_first_chunk() else {
@@ -189,7 +190,7 @@ impl Scanner {
         }
     }
 
-    /// The block in the frame at the start of `rest`, or `None` if more bytes are needed.
+    /// Returns the block in the frame at the start of `rest`, or `None` if more bytes are needed.
     fn frame<'b>(&mut self, rest: &'b [u8], ends: bool) -> Result<Option<&'b [u8]>, FaultCause> {
         let Some((magic, behind)) = rest.split_first_chunk() else {
             return Err(match self.magic.starts_with(rest) {
@@ -224,9 +225,9 @@ impl Scanner {
         if behind.len() < MAGIC_LEN && !ends {
             return Ok(None);
         }
-        // If the next frame follows, the length is right; whether the block is valid is not
-        // checked here. Otherwise the bytes must parse as a block and, if another frame begins
-        // within them, be without faults.
+        // If the next frame follows, the length is correct; the block itself is not checked here.
+        // Otherwise the bytes must parse as a block and, if another frame begins within them, have
+        // no faults.
         if !behind.starts_with(&self.magic) {
             let reach = Self::FRAME_LEN + whole + (MAGIC_LEN - 1).min(behind.len());
             let holds_frame = find(&self.magic, &rest[Self::FRAME_LEN..reach]).is_some();
@@ -247,7 +248,7 @@ impl Scanner {
         Ok(Some(bytes))
     }
 
-    /// Skips bytes that are not a frame, up to the next magic. Zeros alone are no fault.
+    /// Skips bytes that are not a frame, up to the next magic. Zeros alone are not a fault.
     fn skip(&mut self, rest: &mut &[u8], ends: bool) -> Option<FileFault> {
         let next = find(&self.magic, rest);
         // The last bytes may be the start of a magic.
@@ -261,7 +262,7 @@ impl Scanner {
         self.consume(rest, skipped);
         let skipping = self.skipping.as_mut()?;
         if skipping.end == skipping.start {
-            // The damage begins behind the zeros.
+            // The damage begins after the zeros.
             skipping.start += leading as u64;
             skipping.end = skipping.start;
         }
@@ -291,7 +292,7 @@ impl Scanner {
     }
 }
 
-/// The offset of the first `magic` in `bytes`.
+/// Returns the offset of the first `magic` in `bytes`.
 fn find(magic: &[u8; MAGIC_LEN], bytes: &[u8]) -> Option<usize> {
     bytes.windows(MAGIC_LEN).position(|window| window == magic)
 }

@@ -73,14 +73,15 @@ impl<'b> Transaction<'b> {
         Ok(offsets.of(bytes))
     }
 
-    /// The whole transaction, as it was parsed. Its double SHA-256 is the wtxid.
+    /// Returns the whole transaction, as parsed. Its double SHA-256 is the wtxid.
     #[must_use]
     pub const fn bytes(&self) -> &'b [u8] {
         self.bytes
     }
 
-    /// The pieces whose double SHA-256 is the txid: everything but marker, flag and witnesses.
-    /// Without witnesses, the first piece is the whole transaction and the others are empty.
+    /// Returns the pieces whose double SHA-256 is the txid: everything except marker, flag and
+    /// witnesses. Without witnesses, the first piece is the whole transaction and the others are
+    /// empty.
     #[must_use]
     pub fn txid_pieces(&self) -> [&'b [u8]; 3] {
         if !self.has_witness() {
@@ -96,15 +97,15 @@ impl<'b> Transaction<'b> {
         self.witness + Self::LOCK_TIME < self.bytes.len()
     }
 
-    /// The transaction's id. For many transactions, [`Hasher::txids`] is faster.
+    /// Computes the txid. For many transactions, [`Hasher::txids`] is faster.
     #[must_use]
     pub fn txid(&self) -> Hash {
         hash_one(Hasher::best(), self.txid_pieces())
     }
 
-    /// The id that covers the witnesses as well (BIP141); equal to the txid if there are none.
-    /// For many transactions, [`Hasher::wtxids`] is faster. The tree of a block's wtxids has
-    /// zeros in place of the coinbase's.
+    /// Computes the wtxid, which also covers the witnesses (BIP141); equal to the txid if there are
+    /// none. For many transactions, [`Hasher::wtxids`] is faster. A block's wtxid tree has zeros in
+    /// place of the coinbase's wtxid.
     #[must_use]
     pub fn wtxid(&self) -> Hash {
         hash_one(Hasher::best(), [self.bytes, &[], &[]])
@@ -115,7 +116,7 @@ impl<'b> Transaction<'b> {
 #[derive(Clone, Copy, Debug)]
 pub struct TransactionOffsets {
     start: u32,
-    /// Where the witnesses begin; equal to the lock time's offset if there are none.
+    /// The offset of the witnesses; of the lock time if there are none.
     witness: u32,
     end: u32,
 }
@@ -129,13 +130,13 @@ impl TransactionOffsets {
     }
 }
 
-/// What a block's rules ask of a transaction, besides its bytes.
+/// What a block's rules need from a transaction, besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contents<'b> {
     pub(super) inputs: usize,
     /// Whether an input has the null outpoint.
     pub(super) null_outpoint: bool,
-    /// Of a first transaction: what it says about the witnesses of all transactions.
+    /// In a first transaction: the commitment to the witnesses of all transactions.
     pub(super) commitment: Option<&'b Hash>,
     pub(super) reserved: Option<&'b Hash>,
 }
@@ -211,13 +212,12 @@ impl<'b> Reader<'b> {
 }
 
 impl Hasher {
-    /// Computes the txids of `transactions`, each a whole transaction as messages and blocks
-    /// carry it, with or without witnesses (BIP144). All are parsed, then all are hashed in one
-    /// call.
+    /// Computes the txids of `transactions`, each a whole transaction as in messages and blocks,
+    /// with or without witnesses (BIP144). Parses all, then hashes all in one call.
     ///
     /// # Errors
     ///
-    /// The first message that is no transaction.
+    /// [`TransactionError`] for the first message that is not a transaction.
     ///
     /// ```
     /// use packetlane::sha256d::Hasher;
@@ -253,13 +253,12 @@ impl Hasher {
         Ok(txids)
     }
 
-    /// Computes the wtxids of `transactions` (BIP141), which cover their witnesses; otherwise as
-    /// [`txids`](Self::txids). The tree of a block's wtxids has zeros in place of the
-    /// coinbase's.
+    /// Computes the wtxids of `transactions` (BIP141), which cover their witnesses; otherwise like
+    /// [`txids`](Self::txids). A block's wtxid tree has zeros in place of the coinbase's wtxid.
     ///
     /// # Errors
     ///
-    /// The first message that is no transaction.
+    /// [`TransactionError`] for the first message that is not a transaction.
     pub fn wtxids(&self, transactions: &[&[u8]]) -> Result<Vec<Hash>, TransactionError> {
         parse_all(transactions).try_for_each(|parsed| parsed.map(|_| ()))?;
         let mut wtxids = vec![Hash::default(); transactions.len()];
@@ -277,7 +276,7 @@ fn parse_all<'b>(
     })
 }
 
-/// A message in a list of transactions is none.
+/// A message in a list of transactions is not a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionError {
     /// Its index in the list.

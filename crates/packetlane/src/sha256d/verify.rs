@@ -8,11 +8,11 @@
 //! - that the header's hash meets the target in the header, and that the network allows this
 //!   target.
 //!
-//! This is not full validation. Only with the chain can the target that it requires, times,
-//! coins and scripts be checked. Nor are the block's weight, its signature operations and the
-//! coinbase's script. A block from which all witnesses have been removed looks like one from
-//! before BIP141, and passes. Transactions of 64 bytes are valid, so they are counted, not
-//! refused: see [`Summary::transactions_of_64_bytes`].
+//! This is not full validation. The required target, times, coins and scripts can only be checked
+//! with the chain. The block's weight, its signature operations and the coinbase's script are not
+//! checked either. A block from which all witnesses have been removed looks like one from before
+//! BIP141, and passes. Transactions of 64 bytes are valid, so they are counted, not rejected: see
+//! [`Summary::transactions_of_64_bytes`].
 
 use super::block::{Block, bits};
 use super::hasher::{Hash, Hasher};
@@ -34,16 +34,16 @@ pub struct Summary {
     pub transactions: usize,
     /// The length of the block, in bytes.
     pub bytes: usize,
-    /// The number of transactions that have 64 bytes without their witnesses, as long as two
-    /// nodes of the Merkle tree. The same root may belong to a tree in which these bytes are
-    /// nodes, and the other way round (CVE-2017-12842).
+    /// The number of transactions that have 64 bytes without their witnesses, the length of two
+    /// nodes of the Merkle tree. The same root may belong to a tree in which these bytes are nodes,
+    /// and vice versa (CVE-2017-12842).
     pub transactions_of_64_bytes: usize,
     /// The number of double SHA-256 hashes computed: header, transactions, trees, commitment.
     pub hashes: usize,
 }
 
-/// Verifies blocks, one at a time. It reuses its lists, so it allocates only for a block that
-/// is larger than all before.
+/// Verifies blocks, one at a time. Reuses its lists, so it allocates only for a block that is
+/// larger than all before it.
 #[derive(Debug)]
 pub struct Verifier {
     hasher: Hasher,
@@ -56,8 +56,9 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// A verifier of the blocks of `network`, which sets their easiest target. All signets have
-    /// that of [`Network::Signet`]. It hashes with `hasher`, and allocates nothing yet.
+    /// Creates a verifier for the blocks of `network`, which determines their easiest target. All
+    /// signets have that of [`Network::Signet`]. It hashes with `hasher`, and allocates nothing
+    /// yet.
     #[must_use]
     pub const fn new(hasher: Hasher, network: Network) -> Self {
         Self {
@@ -70,8 +71,8 @@ impl Verifier {
         }
     }
 
-    /// Whether a header has proof of work: its hash meets its target, and the network allows
-    /// this target. Bytes that are no header have it very rarely, except on regtest.
+    /// Whether a header has proof of work: its hash meets its target, and the network allows this
+    /// target. Arbitrary bytes almost never do, except on regtest.
     #[must_use]
     pub fn has_work(&self, header: &[u8; Block::HEADER_LEN]) -> bool {
         let hash = hash_one(self.hasher, [header, &[], &[]]);
@@ -184,8 +185,8 @@ fn check_work(hash: &Hash, bits: u32, network: Network) -> Result<(), BlockFault
     }
 }
 
-/// Expands the compact form `bits` of a target, which is little-endian in the result. `bits` is
-/// a sign bit and a 23-bit mantissa, times 256 to the power of its highest byte less 3.
+/// Expands the compact encoding `bits` of a target. The result is little-endian. `bits` is a sign
+/// bit and a 23-bit mantissa, times 256 to the power of its highest byte minus 3.
 fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
     let size = bits >> 24;
     // A size below 3 shifts the low bytes out.
@@ -208,7 +209,7 @@ fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
     Ok(target)
 }
 
-/// What is wrong with a block. Hashes are displayed in reverse, as is usual for Bitcoin.
+/// A fault of a block. Hashes are displayed in reverse, as usual in Bitcoin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockFault {
@@ -216,38 +217,38 @@ pub enum BlockFault {
     Malformed(ParseError),
     /// The target is zero, which no hash meets.
     ZeroTarget {
-        /// The target in the header's compact form.
+        /// The target in the header's compact encoding.
         bits: u32,
     },
-    /// The target is below zero.
+    /// The target is negative.
     NegativeTarget {
-        /// The target in the header's compact form.
+        /// The target in the header's compact encoding.
         bits: u32,
     },
-    /// The target does not fit 256 bits.
+    /// The target does not fit in 256 bits.
     TargetOverflow {
-        /// The target in the header's compact form.
+        /// The target in the header's compact encoding.
         bits: u32,
     },
     /// The target is easier than the network allows.
     TargetAboveLimit {
-        /// The target in the header's compact form.
+        /// The target in the header's compact encoding.
         bits: u32,
-        /// The network's easiest target, in the same form.
+        /// The network's easiest target, in the same encoding.
         easiest: u32,
     },
     /// The block hash does not meet the target in the header.
     Work {
         /// The block hash.
         hash: Hash,
-        /// The target in the header's compact form.
+        /// The target in the header's compact encoding.
         bits: u32,
     },
     /// The first transaction is not a coinbase, whose only input has the null outpoint.
     NoCoinbase,
     /// Another transaction has an input with the null outpoint.
     NullOutpoint {
-        /// The index of the first such transaction; the coinbase has 0.
+        /// The index of the first such transaction; the coinbase has index 0.
         transaction: usize,
     },
     /// The Merkle root of the transactions is not the one in the header.
@@ -257,15 +258,15 @@ pub enum BlockFault {
         /// The root of the transactions.
         computed: Hash,
     },
-    /// Two nodes that form a pair in the Merkle tree are equal: transactions were repeated in a
-    /// way that does not change the root (CVE-2012-2459).
+    /// Two nodes that form a pair in the Merkle tree are equal: transactions were repeated such
+    /// that the root does not change (CVE-2012-2459).
     Mutated,
     /// Transactions have witnesses, but the first transaction does not commit to them.
     NoCommitment,
     /// The first transaction commits to witnesses but lacks the 32-byte reserved value that the
     /// commitment includes.
     NoReservedValue,
-    /// The witnesses are not those that the first transaction commits to.
+    /// The witnesses do not match the first transaction's commitment.
     Commitment {
         /// The commitment in the block.
         block: Hash,
@@ -297,7 +298,7 @@ impl fmt::Display for BlockFault {
                 "no proof of work: the block's hash is above {bits:08x}, the target in its header"
             ),
             Self::NoCoinbase => f.write_str(
-                "the first transaction is no coinbase: its only input should have the null outpoint",
+                "the first transaction is not a coinbase, whose only input has the null outpoint",
             ),
             Self::NullOutpoint { transaction } => write!(
                 f,
