@@ -1,12 +1,12 @@
-//! A client of BIP324, Bitcoin's v2 transport, over blocking sockets of the standard library.
+//! A BIP324 (Bitcoin v2 transport) client with blocking sockets of the standard library.
 //!
 //! ```sh
 //! cargo run -p packetlane --example client               # with a responder of its own
 //! cargo run -p packetlane --example client -- HOST:PORT  # with a node of mainnet
 //! ```
 //!
-//! After the handshake it sends a `ping` and prints what comes back. A real node may send
-//! something else, or nothing: it expects a `version` message first.
+//! After the handshake it sends a `ping` and prints the answer. A real node may send something
+//! else, or nothing: it expects a `version` message first.
 
 use packetlane::Engine;
 use packetlane::bip324::{Connection, HandshakeConfig};
@@ -23,18 +23,18 @@ const PING: MessageType = MessageType::literal("ping");
 const PONG: MessageType = MessageType::literal("pong");
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A peer at the other end of a socket.
+/// The peer at the other end of a socket.
 struct Peer {
     engine: Engine,
     stream: TcpStream,
     connection: Connection,
-    /// Packets that have come. Those that nobody took yet wait here.
+    /// Received packets that have not been taken yet.
     incoming: OpenBatch,
     outgoing: SealBatch,
 }
 
 impl Peer {
-    /// Performs the handshake.
+    /// Runs the handshake.
     fn new(engine: Engine, stream: TcpStream, connection: Connection) -> Result<Self> {
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
         let (incoming, outgoing) = (OpenBatch::new(), SealBatch::new());
@@ -52,7 +52,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Reads once, opens the packets that came and writes what the handshake answers.
+    /// Reads once, opens the received packets and writes the handshake's answers.
     fn read(&mut self) -> Result<()> {
         self.incoming.clear();
         match self.stream.read(self.incoming.room(64 << 10))? {
@@ -63,7 +63,7 @@ impl Peer {
         self.write()
     }
 
-    /// Seals and writes what waits.
+    /// Seals and writes the queue.
     fn write(&mut self) -> Result<()> {
         self.engine.seal(&mut self.outgoing);
         let outbox = &mut self.connection.outbox;
@@ -72,7 +72,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The next message.
+    /// Returns the next message.
     fn receive(&mut self) -> Result<(MessageType, Vec<u8>)> {
         loop {
             let message = self.connection.next_message(&self.incoming)?;
@@ -117,7 +117,7 @@ fn main() -> Result<()> {
         node.send(PING, &nonce)?;
         match node.receive() {
             Ok((answer, _)) => println!("{address} speaks v2 and sent {answer}."),
-            Err(error) => println!("{address} speaks v2; then came no message: {error}."),
+            Err(error) => println!("{address} speaks v2, but sent no message: {error}."),
         }
         return Ok(());
     }
@@ -128,6 +128,6 @@ fn main() -> Result<()> {
     node.send(PING, &nonce)?;
     assert_eq!(node.receive()?, (PONG, nonce.to_vec()));
     responder.join().expect("the responder panicked")?;
-    println!("BIP324: a ping went to {address}, and its pong came back.");
+    println!("BIP324: sent a ping to {address} and received its pong.");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A server on an event loop that sends every message back: in each turn one call opens what
-//! its clients have sent, and one call seals all the answers.
+//! An echo server on an event loop: in each turn, one call opens everything that its clients have
+//! sent, and one call seals all answers.
 //!
 //! ```sh
 //! cargo run -p packetlane --example event_loop
@@ -17,9 +17,9 @@ use std::net::SocketAddr;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const LISTENER: Token = Token(usize::MAX);
-/// Most bytes that one read takes.
+/// Maximum length of one read, in bytes.
 const READ_LEN: usize = 16 * 1024;
-/// A client that leaves so many bytes of answers unread is neither read nor answered.
+/// A client with this many bytes of unread answers is neither read from nor answered.
 const MAX_UNREAD: usize = 1024 * 1024;
 
 struct Client {
@@ -27,7 +27,7 @@ struct Client {
     connection: Connection,
 }
 
-// An error of its methods ends this connection only.
+// An error from its methods ends this connection only.
 impl Client {
     /// Reads once, into the batch. Returns whether there may be more to read.
     fn read(&mut self, incoming: &mut OpenBatch) -> Result<bool> {
@@ -44,7 +44,7 @@ impl Client {
         Ok(more)
     }
 
-    /// Adds an answer to each message, as long as the client reads them.
+    /// Answers each message, as long as the client reads its answers.
     fn answer(&mut self, incoming: &OpenBatch, outgoing: &mut SealBatch) -> Result<()> {
         while self.connection.outbox.len() < MAX_UNREAD
             && let Some(message) = self.connection.next_packet(incoming)?
@@ -62,13 +62,13 @@ impl Client {
     }
 }
 
-/// Serves until `clients` clients have come and gone. Returns the number of turns.
+/// Serves until `clients` clients have disconnected. Returns the number of turns.
 pub fn serve(engine: Engine, mut listener: TcpListener, clients: usize) -> Result<usize> {
     let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1024));
     let registry = poll.registry().try_clone()?;
     registry.register(&mut listener, LISTENER, Interest::READABLE)?;
     let mut connected = BTreeMap::new();
-    // Those that may have something to read or write: mio tells each once.
+    // Clients that may be readable or writable: mio reports each change once.
     let mut ready = BTreeSet::new();
     let (mut accepted, mut turns) = (0, 0);
     let (mut incoming, mut outgoing) = (OpenBatch::new(), SealBatch::new());
@@ -117,7 +117,7 @@ pub fn serve(engine: Engine, mut listener: TcpListener, clients: usize) -> Resul
     Ok(turns)
 }
 
-/// A client with a blocking socket, which sends `messages` and checks that they come back.
+/// A client with a blocking socket: sends `messages` and checks the echo.
 pub fn client(engine: Engine, address: SocketAddr, messages: &[Vec<u8>]) -> Result<()> {
     let mut socket = std::net::TcpStream::connect(address)?;
     let config = HandshakeConfig::random(Network::Regtest.magic(), engine)?;
@@ -161,6 +161,6 @@ fn main() -> Result<()> {
         serve(engine, listener, CLIENTS)
     })?;
     let messages = CLIENTS * messages.len();
-    println!("BIP324: {messages} messages of {CLIENTS} clients came back, in {turns} turns.");
+    println!("BIP324: echoed {messages} messages of {CLIENTS} clients in {turns} turns.");
     Ok(())
 }

@@ -1,13 +1,11 @@
-//! Transaction ids, a Merkle root and block hashes: double SHA-256 through
-//! `packetlane::sha256d`.
+//! Transaction ids, a Merkle root and block hashes: double SHA-256 with `packetlane::sha256d`.
 //!
 //! ```sh
 //! cargo run -p packetlane --example merkle
 //! ```
 //!
-//! Bitcoin shows the bytes of a hash in reverse order; the library gives and takes them in
-//! the order in which SHA-256 gives them. So the example reverses a hash when it reads or
-//! prints one, and nowhere else.
+//! Bitcoin displays the bytes of a hash in reverse order; the library uses the order of SHA-256's
+//! output. The example therefore reverses hashes when it reads or prints them.
 
 use packetlane::sha256d::{Block, Hash, Hasher};
 use std::error::Error;
@@ -21,8 +19,7 @@ const GENESIS_COINBASE: &str = "\
     c112de5c384df7ba0b8d578a4c702b6bf11d5fac00000000";
 const GENESIS_TXID: &str = "4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b";
 
-/// A transaction of block 574,200. It has a witness, which its txid does not cover and its wtxid
-/// does.
+/// A transaction of block 574,200. It has a witness, which the wtxid covers and the txid does not.
 const WITH_WITNESS: &str = "\
     010000000001013dc22a3e360e879497fca14710e356d75b5a0f7ecc58e483d468a341516ea1490100000000\
     ffffffff0133bc03000000000017a91449ed69ad4acce58dfef0e5a40ee609076cdd1f4e8702473044022022\
@@ -48,19 +45,19 @@ const TXIDS: [&str; 4] = [
 const ROOT: &str = "f3e94742aca4b5ef85488dc37c06c3282295ffec960994b2c0d5ac2a25a95766";
 
 fn from_hex(text: &str) -> Vec<u8> {
-    assert!(text.len().is_multiple_of(2), "two digits a byte");
+    assert!(text.len().is_multiple_of(2), "two digits for each byte");
     let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal digits");
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// A hash from the form in which Bitcoin shows it.
+/// Parses a hash as Bitcoin displays it.
 fn from_display(text: &str) -> Hash {
     let mut hash: Hash = from_hex(text).try_into().expect("32 bytes");
     hash.reverse();
     hash
 }
 
-/// A hash in the form in which Bitcoin shows it.
+/// Formats a hash as Bitcoin displays it.
 fn to_display(hash: &Hash) -> String {
     let digits = hash.iter().rev().map(|byte| format!("{byte:02x}"));
     digits.collect()
@@ -69,7 +66,7 @@ fn to_display(hash: &Hash) -> String {
 fn main() -> Result<(), Box<dyn Error>> {
     let hasher = Hasher::detect()?;
 
-    // One call hashes as many transactions as there are, with and without witnesses.
+    // One call hashes any number of transactions, with and without witnesses.
     let transactions = [GENESIS_COINBASE, WITH_WITNESS].map(from_hex);
     let transactions = transactions.each_ref().map(Vec::as_slice);
     let txids = hasher.txids(&transactions)?;
@@ -80,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(to_display(&wtxids[1]), WITH_WITNESS_WTXID);
     println!("The txid of the first transaction is {GENESIS_TXID}.");
 
-    // Messages of one length, one after the other: here one.
+    // Contiguous messages of one length; here, one.
     let headers = from_hex(GENESIS_HEADER);
     let headers = headers.as_chunks::<{ Block::HEADER_LEN }>().0;
     let mut hashes = vec![Hash::default(); headers.len()];

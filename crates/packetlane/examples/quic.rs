@@ -1,12 +1,12 @@
-//! A transfer between two quinn endpoints whose packets packetlane protects.
+//! A transfer between two quinn endpoints, with packet protection by packetlane.
 //!
 //! ```sh
 //! cargo run -p packetlane --features quinn --example quic
 //! ```
 //!
-//! The provider goes into rustls's configuration, and quinn's configuration is wrapped, so
-//! that header protection runs in the call of the AEAD. Nothing else differs from quinn on
-//! another provider. The server sends back what it receives, over the loopback device.
+//! The provider is part of rustls's configuration. quinn's configuration is wrapped, so that header
+//! protection runs in the same call as the AEAD. Everything else is as with any other provider. The
+//! server echoes what it receives, over the loopback device.
 
 use packetlane::{Engine, quic};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -46,7 +46,7 @@ fn server_config(
     Ok(ServerConfig::with_crypto(quic::quinn::server_config(inner)))
 }
 
-/// Accepts one connection and one stream, and sends back what comes.
+/// Accepts one connection and one stream, and echoes what it receives.
 async fn serve(endpoint: Endpoint) -> Result<()> {
     let incoming = endpoint.accept().await.ok_or("the endpoint is closed")?;
     let connection = incoming.await?;
@@ -55,7 +55,7 @@ async fn serve(endpoint: Endpoint) -> Result<()> {
         to.write_chunk(chunk.bytes).await?;
     }
     to.finish()?;
-    // The client closes when it has everything.
+    // The client closes the connection when it has received everything.
     connection.closed().await;
     Ok(())
 }
@@ -90,7 +90,7 @@ async fn transfer() -> Result<()> {
     connection.close(0_u8.into(), b"done");
     client.wait_idle().await;
     serving.await??;
-    println!("QUIC: {BYTES} bytes went to a server and came back in {elapsed:.1?}.");
+    println!("QUIC: a server echoed {BYTES} bytes in {elapsed:.1?}.");
     Ok(())
 }
 

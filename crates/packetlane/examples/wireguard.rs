@@ -1,9 +1,9 @@
-//! A third protocol through the library's public API: the transport data messages of
-//! WireGuard (<https://www.wireguard.com/protocol/>), of several sessions in one batch.
+//! A third protocol through the library's public API: WireGuard's transport data messages
+//! (<https://www.wireguard.com/protocol/>) of several sessions in one batch.
 //!
 //! A message is type 4, three reserved bytes, the receiver's index and a counter, both
-//! little-endian, and the encrypted packet, padded to 16 bytes. Its nonce is four zero bytes
-//! and the counter; it has no AAD. The handshake that agrees on keys is left out.
+//! little-endian, and the encrypted packet, padded to 16 bytes. The nonce is four zero bytes
+//! followed by the counter; there is no AAD. The key exchange is omitted.
 
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, aead::Aead};
 use packetlane::{
@@ -12,7 +12,7 @@ use packetlane::{
 };
 
 const HEADER_LEN: usize = 16;
-/// From this counter on a session has ended: no nonce comes twice.
+/// At this counter a session ends, so that no nonce is used twice.
 const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
 const DATA: [u8; 4] = [4, 0, 0, 0];
 
@@ -34,7 +34,7 @@ struct Sender {
 impl Sender {
     /// # Panics
     ///
-    /// If the session has sent as many messages as it may.
+    /// If the session has sent its maximum number of messages.
     fn push(&mut self, batch: &mut SealBatch, packet: &[u8]) -> Result<Slot, AddError> {
         assert!(
             self.counter < REJECT_AFTER_MESSAGES,
@@ -65,17 +65,17 @@ impl Sender {
 struct Receiver {
     key: Key,
     batch_key: BatchKey,
-    /// The largest counter that was authentic, plus 1, and which of the 64 below it were.
+    /// The largest authentic counter, plus 1, and which of the 64 counters below it have arrived.
     next: u64,
     seen: u64,
 }
 
-/// A message that waits in a batch: its session, its counter, where it lies.
+/// A message in a batch: its session, its counter, its slot.
 struct Waiting(usize, u64, Slot);
 
 impl Receiver {
-    /// Adds a message to the batch, whose index names one of `sessions`; `None` if it is
-    /// malformed.
+    /// Adds a message to the batch. The message's index selects one of `sessions`. Returns `None`
+    /// if the message is malformed.
     fn push(sessions: &mut [Self], batch: &mut OpenBatch, wire: Received) -> Option<Waiting> {
         let bytes = batch.received_bytes(&wire).ok()?;
         if bytes.len() < HEADER_LEN + TAG_LEN || !bytes.starts_with(&DATA) {
@@ -98,7 +98,7 @@ impl Receiver {
         Some(Waiting(session, counter, slot))
     }
 
-    /// The packet of an opened message, with its padding; `None` if its tag is wrong or it
+    /// Returns the packet of an opened message, with its padding; `None` if its tag is wrong or it
     /// is a replay. The window moves only here, after the tag has been checked.
     fn take<'b>(&mut self, batch: &'b OpenBatch, counter: u64, slot: &Slot) -> Option<&'b [u8]> {
         let packet = batch.opened(slot).ok()?;
@@ -158,6 +158,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let refused: Vec<_> = (0..41).filter(|&i| !opened[i]).collect();
     assert_eq!(refused, [7, 40]);
-    println!("WireGuard: 41 messages of 5 sessions, all opened but a damaged and a repeated one");
+    println!("WireGuard: 41 messages of 5 sessions; all opened except one damaged and one replayed");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The batch alone, as a protocol outside of this crate uses it.
+//! The batch, used directly, as a protocol outside this crate does.
 
 mod common;
 
@@ -177,14 +177,14 @@ fn a_key_is_valid_for_one_turn_of_one_batch() {
     batch.clear();
     assert_eq!(seal(&mut batch, key), Err(AddError::NoKey));
     assert!(batch.is_empty());
-    // Nor is the key of one direction another's.
+    // Nor is a key of one direction valid in the other.
     let (mut batch, _, received) = opening();
     let refused = batch.add_to_open(received, layout(key, 0..0, 0..24));
     assert_eq!(refused, Err(AddError::NoKey));
     assert!(batch.is_empty());
 }
 
-/// What was received belongs to one turn of one batch.
+/// Received bytes belong to one turn of one batch.
 #[test]
 fn received_bytes_are_valid_for_one_turn_of_one_batch() {
     let (mut batch, mut key, received) = opening();
@@ -283,7 +283,7 @@ fn wire_bytes_are_shown_only_when_sealed() {
     engine().seal(&mut batch);
     assert_eq!(batch.wire(&slot).map(<[u8]>::len), Ok(40));
     assert_eq!(outcome(&batch, 0), Outcome::Sealed);
-    // A later packet does not hide it, nor does it show the later one.
+    // It is not hidden by a later packet, nor does it reveal the later one.
     let (later, bytes) = batch.add_to_seal(40, layout(key, 0..0, 0..24)).unwrap();
     bytes.fill(6);
     assert!(batch.wire(&slot).is_ok());
@@ -321,7 +321,7 @@ fn texts_are_shown_only_when_opened() {
     assert_eq!(outcomes, [Outcome::BadTag, Outcome::Authentic]);
     let both = forged.join(&good).unwrap();
     assert_eq!(batch.opened(&both), Err(SlotError::SeveralPackets));
-    // The slot of a packet to seal is in no batch of packets to open, nor the other way round.
+    // The slot of a packet to seal is never in a batch of packets to open, nor vice versa.
     assert_eq!(batch.opened(&slot), Err(SlotError::Stale));
     assert_eq!(sealed.wire(&good), Err(SlotError::Stale));
     batch.clear();
@@ -330,7 +330,7 @@ fn texts_are_shown_only_when_opened() {
     }
 }
 
-/// Slots of different keys are not joined, though the packets are neighbours.
+/// Slots of different keys are not joined, although the packets are contiguous.
 #[test]
 fn slots_of_two_keys_are_not_joined() {
     let (mut batch, key) = sealing();
@@ -361,7 +361,7 @@ fn other_implementations_can_run_a_batch() {
     run_pending(&mut batch, |work| assert!(work.jobs.is_empty()));
 }
 
-/// A key that changes within a turn: no packet is sealed under the one before.
+/// A key that changes within a turn: no packet is sealed with the previous one.
 #[test]
 fn a_changed_key_is_added() {
     let engine = Engine::detect().unwrap();

@@ -1,5 +1,5 @@
 //! Blocks and block files: real blocks against known values, generated ones against a naive
-//! implementation of the rules, and every way in which a block can be wrong.
+//! implementation of the rules, and every kind of invalid block.
 
 mod common;
 
@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = Network::Mainnet.magic();
 /// 3,315 transactions, 1,341 of them with witnesses (May 2019).
 const SEGWIT_BLOCK: &str = "0000000000000000001602407ac49862a7bca9d00f7f402db20b7be2f5de59d2";
 
-/// The btcd version whose test data is read: the last that has all of it.
+/// The btcd version whose test data is read: the last one that contains all of it.
 const BTCD: &str = "github.com/btcsuite/btcd@v0.24.2";
 
 fn segwit_block() -> Vec<u8> {
@@ -275,7 +275,7 @@ fn find(file: &[u8], obfuscation: Obfuscation) -> (Vec<(u64, &[u8])>, Vec<FileFa
             assert_eq!(scan(file, obfuscation, piece), found, "{piece}");
         }
     }
-    // What lies between the results is zero in the file.
+    // Bytes between the results are zero in the file.
     let are_zeros = |start: u64, end: u64| {
         let mut bytes = file[start as usize..end as usize].to_vec();
         obfuscation.apply(start, &mut bytes);
@@ -684,7 +684,7 @@ fn ids_of_raw_transactions_match_a_naive_implementation() {
 }
 
 #[test]
-fn what_is_no_transaction_is_named() {
+fn invalid_transactions_are_reported() {
     let good = Tx::new(&[b"in"], &[b"out"], Some(&[&[b"witness"]])).whole();
     for length in 0..good.len() {
         let bad = &good[..length];
@@ -746,8 +746,8 @@ fn every_malformed_block_is_reported_with_its_offset() {
     assert_eq!(malformed(&behind(&[&[0xfd, 1]])), cut(81, 2, 1));
     assert_eq!(malformed(&behind(&[&[0xfe, 1, 2, 3]])), cut(81, 4, 3));
     assert_eq!(malformed(&behind(&[&[0xff]])), cut(81, 8, 0));
-    // A script longer than the rest of the block, than 32 bits can say, and than any integer
-    // can say.
+    // A script longer than the rest of the block, than 32 bits can encode, and than any integer can
+    // encode.
     for (length, needed) in [
         (&[0xfd, 0xff, 0xff][..], 0xffff),
         (&[0xff, 0, 0, 0, 0, 1, 0, 0, 0], 1 << 32),
@@ -849,13 +849,13 @@ fn zeros_at_the_end_of_a_file_are_not_a_fault() {
     }
 }
 
-/// A node that crashed leaves them: it goes on after what it has allocated and not written.
+/// A crashed node leaves them: it continues after space that it allocated but never wrote.
 #[test]
 fn zeros_between_blocks_are_not_a_fault() {
     let blocks = small_blocks(3);
     for key in [PLAIN, Obfuscation([0xa5, 0, 1, 2, 3, 4, 5, 0xff])] {
         for zeros in [1, 3, 4, 7, 8, 9, 500] {
-            // As they are on the disk.
+            // As stored on disk.
             let mut file = vec![0; zeros];
             for block in &blocks {
                 let mut frame = framed(block);
@@ -880,7 +880,7 @@ fn zeros_between_blocks_are_not_a_fault() {
     .concat();
     let (found, faults) = find(&file, PLAIN);
     assert_eq!((found.len(), faults.len()), (2, 1));
-    // It begins behind the zeros before it.
+    // It begins after the zeros before it.
     let begins = framed(&blocks[0]).len() as u64 + 8;
     assert_eq!((faults[0].offset, faults[0].length), (begins, 9));
 }
@@ -897,7 +897,7 @@ fn damage_to_a_file_stays_local() {
         let (found, faults) = find(&file, PLAIN);
         let found: Vec<&[u8]> = found.iter().map(|(_, bytes)| *bytes).collect();
         assert_eq!(found, [&blocks[0][..], &blocks[2]], "{cause:?}");
-        // Zeros before it are none of it.
+        // Zeros before it do not belong to it.
         let zeros = middle.iter().take_while(|byte| **byte == 0).count() as u64;
         let length = middle.len() as u64 - zeros;
         assert_eq!(
@@ -991,12 +991,12 @@ fn damage_to_a_file_stays_local() {
     );
 }
 
-/// Frames within one another, all of which end where the file ends. What they share is
-/// verified a few times, not as often as there are frames.
+/// Nested frames, all of which end at the end of the file. Their common bytes are verified a few
+/// times, not once per frame.
 #[test]
 fn the_work_for_nested_frames_does_not_grow_with_their_number() {
     const FRAMES: usize = 500;
-    // Each frame holds a block whose first transaction has all later frames in its script. The
+    // Each frame holds a block whose first transaction contains all later frames in its script. The
     // other transactions belong to all of these blocks.
     let tail = [
         &[0xff; 4][..],
@@ -1014,7 +1014,7 @@ fn the_work_for_nested_frames_does_not_grow_with_their_number() {
     }
     let file = [frames, tail].concat();
     let (blocks, faults) = find(&file, PLAIN);
-    // The last frame holds no other, so its bytes are a block, whatever its faults.
+    // The last frame contains no other, so its bytes are a block, whatever its faults.
     assert_eq!((blocks.len(), faults.len()), (1, FRAMES - 1));
     let verified = |fault: &&FileFault| matches!(fault.cause, FaultCause::NoBlock { .. });
     let verified = faults.iter().filter(verified).count();
@@ -1064,7 +1064,7 @@ fn a_block_without_a_frame_is_recognised() {
     assert!(bare(&[&block[..], b"more"].concat()));
     assert!(!bare(&framed(&block)));
     assert!(!bare(&[]));
-    assert!(!bare(&[0; 100]), "preallocated room");
+    assert!(!bare(&[0; 100]), "preallocated space");
     assert!(!bare(&[b"garbage", &framed(&block)[..]].concat()));
     assert!(!bare(&[&Network::Signet.magic()[..], &block].concat()));
     assert!(!bare(&vec![1; Block::MAX_SERIALIZED_SIZE + 1]));

@@ -1,4 +1,4 @@
-//! One connection of an event loop without its socket, and what it has to send.
+//! One connection of an event loop without its socket, and its send queue.
 
 mod common;
 
@@ -14,7 +14,7 @@ use PacketKind::{Decoy, Genuine};
 
 const PING: MessageType = MessageType::literal("ping");
 
-/// A socket that takes as much as it likes.
+/// A socket that accepts a random number of bytes.
 #[derive(Debug, Default)]
 struct Socket {
     taken: Vec<u8>,
@@ -45,8 +45,8 @@ fn push(session: &mut Session, batch: &mut SealBatch, contents: &[u8]) -> Slot {
     session.outbound.push(batch, Genuine, contents).unwrap()
 }
 
-/// Several outboxes with one batch, over many turns, against the bytes that they were given:
-/// packets of others lie between theirs, and sockets take as much as they like.
+/// Several outboxes with one batch, over many turns, against the bytes that they were given. Other
+/// sessions' packets lie between theirs, and sockets accept random numbers of bytes.
 #[test]
 fn bytes_come_out_in_order() {
     const OUTBOXES: usize = 4;
@@ -98,7 +98,7 @@ fn bytes_come_out_in_order() {
             }
             batch.clear();
         }
-        // At last the sockets take all.
+        // At the end the sockets accept everything.
         for (of, outbox) in outboxes.iter_mut().enumerate() {
             let socket = &mut sockets[of];
             while !outbox.is_empty() {
@@ -110,13 +110,13 @@ fn bytes_come_out_in_order() {
     }
 }
 
-/// Writes or keeps what waits, in one of the ways that there are.
+/// Writes or keeps the queue, by a randomly chosen method.
 fn write(outbox: &mut Outbox, batch: &SealBatch, socket: &mut Socket, random: &mut Random) {
     let before = outbox.len();
     match random.below(4) {
         0 => {}
         1 => {
-            // By hand: a program that knows no vectored writes.
+            // By hand: a program without vectored writes.
             for _ in 0..random.below(9) {
                 let front = outbox.front(batch).unwrap();
                 assert_eq!(front.is_empty(), outbox.is_empty());
@@ -137,7 +137,8 @@ fn write(outbox: &mut Outbox, batch: &SealBatch, socket: &mut Socket, random: &m
     assert!(after <= before);
 }
 
-/// Neighbours are one piece; others' packets are left out; a write has at most 32 pieces.
+/// Contiguous packets are one piece; other sessions' packets are skipped; a write has at most 32
+/// pieces.
 #[test]
 fn a_write_has_few_pieces() {
     let (mut one, mut two) = sessions(engine(), 1);
@@ -166,11 +167,11 @@ fn a_write_has_few_pieces() {
     assert_eq!(writes, [32, 8]);
     assert_eq!(outbox.len(), 0);
     assert_eq!(outbox.front(&batch), Ok(&[][..]));
-    // Nothing waits: the socket is not asked.
+    // With an empty queue, the socket is not called.
     outbox.write(&batch, |_| unreachable!()).unwrap();
 }
 
-/// An error of the socket comes to the caller, and the outbox stays as it was.
+/// An error of the socket is returned to the caller, and the outbox is unchanged.
 #[test]
 fn errors_of_the_socket_are_passed_on() {
     let (mut session, _) = sessions(engine(), 1);
@@ -186,14 +187,14 @@ fn errors_of_the_socket_are_passed_on() {
     });
     assert_eq!(reset.unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert_eq!(outbox.len(), 5 + Session::OVERHEAD - 10);
-    // A socket that boasts does not make the outbox forget what comes later.
+    // A socket that reports too many bytes does not make the outbox drop bytes queued later.
     outbox.write(&batch, |_| Ok(usize::MAX)).unwrap();
     assert!(outbox.is_empty());
     outbox.push_bytes(b"later");
     assert_eq!(outbox.front(&batch), Ok(&b"later"[..]));
 }
 
-/// Every mistake with the batch is an error, as often as it is made.
+/// Every misuse of the batch is an error, however often it is repeated.
 #[test]
 fn packets_that_are_not_in_the_batch_are_errors() {
     let refused = |outbox: &mut Outbox, batch: &SealBatch, expected: SlotError| {
@@ -243,10 +244,10 @@ fn packets_that_are_not_in_the_batch_are_errors() {
     refused(&mut outbox, &batch, SlotError::Stale);
 }
 
-/// A connection, what it has to say, and what it has heard.
+/// A connection, the messages that it sends, and those that it has received.
 struct Side {
     connection: Connection,
-    /// Bytes that its socket has.
+    /// Bytes in its socket's buffer.
     socket: Vec<u8>,
     says: Vec<Vec<u8>>,
     said: usize,
@@ -285,13 +286,13 @@ fn dressed(random: &mut Random) -> HandshakeConfig {
     }
 }
 
-/// Both sides of several connections with one batch a direction, from the first byte on: over
-/// any cuts, with sockets that take as much as they like, and with packets that are deferred.
+/// Both sides of several connections, with one batch per direction, from the first byte on: for any
+/// cuts, with sockets that accept random numbers of bytes, and with deferred packets.
 #[test]
 fn an_event_loop_of_connections() {
     for seed in 0..60 {
         let mut random = Random::new(seed);
-        // Neighbours are connected.
+        // Consecutive sides are connected.
         let mut sides = Vec::new();
         for _ in 0..1 + random.below(4) {
             let initiator = Connection::initiator(dressed(&mut random)).unwrap();
@@ -309,11 +310,11 @@ fn an_event_loop_of_connections() {
         };
         while !done(&sides) {
             turns += 1;
-            assert!(turns < 100_000, "seed {seed}: they wait for ever");
+            assert!(turns < 100_000, "seed {seed}: they wait forever");
             for side in &mut sides {
                 let most = [10, 1000, 100_000][random.below(3)];
                 let len = random.below(most).min(side.socket.len());
-                // The socket is readable, or what waits needs a turn.
+                // The socket is readable, or there is pending input.
                 if len == 0 && !side.connection.has_pending_input() {
                     continue;
                 }
@@ -396,7 +397,7 @@ fn connected() -> (Connection, Connection) {
     (initiator, responder)
 }
 
-/// All that a connection has to send.
+/// Everything that a connection has to send.
 fn flush(connection: &mut Connection, batch: &SealBatch) -> Vec<u8> {
     let mut wire = Vec::new();
     let write = |slices: &[IoSlice<'_>]| {
@@ -417,8 +418,8 @@ fn receive(
     connection.receive(batch, bytes.len())
 }
 
-/// Packets that come with the handshake's last bytes are in the batch at once; the caller need
-/// not know that they may.
+/// Packets that arrive with the handshake's last bytes are added to the batch at once; the caller
+/// need not know about them.
 #[test]
 fn packets_with_the_handshakes_last_bytes() {
     let (mut alice, mut bob) = connected();
@@ -440,11 +441,12 @@ fn packets_with_the_handshakes_last_bytes() {
     assert_eq!(bob.session_mut().unwrap().inbound.decoys(), 1);
 }
 
-/// Packets that hold no message are dropped and counted, and end nothing: whether they are taken in
-/// their own turn, or were deferred.
+/// Packets without a valid message are dropped and counted, and do not end the connection, whether
+/// they are taken in their own turn or deferred.
 #[test]
-fn what_is_no_message_is_ignored() {
-    // Unknown ids, nothing, a type that is cut short, one that is not ASCII, and no zeros behind it.
+fn invalid_messages_are_ignored() {
+    // Unknown ids, nothing, a truncated type, one that is not ASCII, and one that is not padded
+    // with zeros.
     let bad: [&[u8]; 7] = [
         &[38],
         b"\x7f of a later version",
@@ -483,7 +485,7 @@ fn what_is_no_message_is_ignored() {
     assert_eq!(ignored.bytes as usize, contents + 8 * Session::OVERHEAD);
     assert_eq!(session.inbound.decoys(), bad.len() as u64);
 
-    // As an iterator; an error comes behind the messages before it.
+    // As an iterator; an error comes after the messages before it.
     outgoing.clear();
     incoming.clear();
     for contents in bad {
@@ -508,7 +510,7 @@ fn what_is_no_message_is_ignored() {
     assert_eq!(inbound.ignored().messages, 2 * bad.len() as u64 + 1);
 }
 
-/// Every cut of the responder's way through the handshake, with two packets behind it.
+/// Every cut of the bytes that a responder receives in the handshake, with two packets after it.
 #[test]
 fn every_cut_of_a_handshake() {
     let mut alice = Connection::initiator(config(engine(), 1)).unwrap();
@@ -539,7 +541,7 @@ fn every_cut_of_a_handshake() {
     }
 }
 
-/// A v1 peer is handed over with every byte that it has sent, and hears nothing.
+/// A v1 peer is handed over with every byte that it has sent; nothing is sent to it.
 #[test]
 fn a_v1_peer_is_handed_over() {
     let mut message = MAGIC.to_vec();
@@ -586,7 +588,7 @@ fn nothing_is_sent_before_the_handshake_is_complete() {
         assert_eq!(refused, Err(ConnectionError::NotReady));
         assert!(batch.is_empty());
         assert_eq!(connection.outbox.len(), waits);
-        // Nor is there anything to take or to defer.
+        // There is nothing to take or defer, either.
         let mut incoming = OpenBatch::new();
         incoming.feed(b"of others");
         assert_eq!(connection.next_packet(&incoming), Ok(None));
@@ -594,7 +596,7 @@ fn nothing_is_sent_before_the_handshake_is_complete() {
         assert!(!connection.has_pending_input());
         assert!(connection.session().is_none() && connection.session_mut().is_none());
     }
-    // Then it is, and a packet that is refused leaves no trace.
+    // Afterwards, a packet that is refused has no effect.
     let (mut connection, _) = connected();
     let mut batch = SealBatch::new();
     let waits = connection.outbox.len();
@@ -605,7 +607,7 @@ fn nothing_is_sent_before_the_handshake_is_complete() {
     assert_eq!(connection.outbox.len(), waits + 5 + Session::OVERHEAD);
 }
 
-/// Packets that are pushed together come out in order; none at all leave nothing to write.
+/// Packets that are pushed together come out in order; pushing none leaves nothing to write.
 #[test]
 fn packets_are_pushed_together() {
     let (mut alice, mut bob) = connected();
@@ -626,7 +628,7 @@ fn packets_are_pushed_together() {
     assert_eq!(bob.next_packet(&incoming), Ok(Some(&b"one"[..])));
     assert_eq!(bob.next_packet(&incoming), Ok(Some(&b"two"[..])));
     assert_eq!(bob.next_packet(&incoming), Ok(None));
-    // Also behind bytes that are kept, and after a turn.
+    // Also after bytes that are kept, and after a turn.
     alice.outbox.push_bytes(b"kept");
     outgoing.clear();
     alice.push_many(&mut outgoing, []).unwrap();
@@ -656,13 +658,13 @@ fn a_closed_connection_says_in_which_stage_it_was() {
     assert_eq!(bob.closed(), in_session(true));
     assert_eq!(receive(&mut bob, &mut incoming, last), Ok(1));
     assert_eq!(bob.closed(), in_session(false));
-    // Packets that were deferred came whole.
+    // Deferred packets arrived complete.
     engine().open(&mut incoming);
     bob.defer(&incoming).unwrap();
     assert_eq!(bob.closed(), in_session(false));
 }
 
-/// An error ends its own connection only, and stays.
+/// An error ends its own connection only, and is permanent.
 #[test]
 fn an_error_ends_the_connection() {
     let mut incoming = OpenBatch::new();
@@ -700,7 +702,7 @@ fn an_error_ends_the_connection() {
         assert_eq!(dave.next_packet(&incoming), Ok(Some(&contents[..])));
     }
     assert_eq!(dave.next_packet(&incoming), Ok(None));
-    // A packet that is too long is told at once, after the one before it.
+    // A packet that is too long is reported at once, after the one before it.
     incoming.clear();
     let session = dave.session_mut().unwrap();
     session.inbound.set_receive_limit(10);
@@ -721,7 +723,7 @@ fn an_error_ends_the_connection() {
     assert_eq!(dave.next_packet(&incoming), Err(too_long));
 }
 
-/// A session whose handshake was done elsewhere.
+/// A session whose handshake the caller ran.
 #[test]
 fn a_session_becomes_a_connection() {
     let (alice, bob) = sessions(engine(), 1);

@@ -1,4 +1,4 @@
-//! How an engine is chosen, and the errors.
+//! Selection of an engine, and its errors.
 
 use packetlane::sha256d::Hasher;
 use packetlane::{Backend, BackendError, Engine};
@@ -18,8 +18,8 @@ fn an_engine_is_chosen_by_name() {
     }
 }
 
-/// Only errors of a detection name the variable, and only that of a known backend suggests
-/// unsetting it.
+/// Only errors of a detection name the variable, and only if it names a known backend do they
+/// suggest unsetting it.
 #[test]
 fn errors_suggest_what_to_do() {
     let shown = |error: BackendError| error.to_string();

@@ -1,6 +1,6 @@
-//! The server of `examples/event_loop.rs` among hostile clients: what some do must not be felt
-//! by the others. With `EVENT_LOOP_SERVER=ADDRESS` another server of this kind is visited instead, for
-//! as many clients: that of `crates/capi/check`, in C.
+//! The server of `examples/event_loop.rs` with hostile clients, which must not affect the others.
+//! Set `EVENT_LOOP_SERVER=ADDRESS` to test a running server that serves as many clients, such as
+//! the one in C in `crates/capi/check`.
 
 mod common;
 #[allow(
@@ -22,26 +22,26 @@ use std::time::Duration;
 
 const CLIENTS: usize = 200;
 
-/// What a client does.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug)]
 enum Manners {
-    /// Sends messages of all lengths and checks that they come back.
+    /// Sends messages of all lengths and checks that they are echoed.
     Honest,
-    /// The largest message of the network, which must come back too.
+    /// Sends the largest message of the network, which must be echoed too.
     Large,
-    /// Random bytes.
+    /// Sends random bytes.
     Garbage,
-    /// Closes within the handshake.
+    /// Closes during the handshake.
     CutInHandshake,
-    /// Closes within a packet.
+    /// Closes in the middle of a packet.
     CutInPacket,
-    /// Sends a packet with one bit wrong.
+    /// Sends a packet with one wrong bit.
     Forged,
-    /// Announces a packet that is longer than the server takes.
+    /// Announces a packet that is longer than the server accepts.
     TooLong,
     /// Sends and never reads.
     Deaf,
-    /// Says nothing.
+    /// Sends nothing.
     Silent,
 }
 
@@ -75,7 +75,7 @@ fn handshake(engine: Engine, socket: &mut TcpStream) -> Box<Session> {
     }
 }
 
-/// Reads until the server closes, which is its right answer.
+/// Reads until the server closes the connection, as it should.
 fn is_closed(socket: &mut TcpStream) {
     let mut buffer = [0; 4096];
     while !matches!(socket.read(&mut buffer), Ok(0) | Err(_)) {}
@@ -130,14 +130,14 @@ fn visit(engine: Engine, address: SocketAddr, manners: Manners, random: &mut Ran
             let contents = vec![1; 4_000_014];
             let kind = PacketKind::Genuine;
             session.outbound.seal(kind, &contents, &mut wire).unwrap();
-            // The length is enough.
+            // The length field is enough.
             socket.write_all(&wire[..3]).unwrap();
             is_closed(&mut socket);
         }
         Manners::Deaf => {
             let mut session = handshake(engine, &mut socket);
-            // More than all buffers between the two and the server's limit take: the server
-            // stops reading.
+            // More than all buffers between the two and the server's limit hold: the server stops
+            // reading.
             let timeout = Some(Duration::from_millis(300));
             socket.set_write_timeout(timeout).unwrap();
             let mut wire = Vec::new();
@@ -159,7 +159,7 @@ fn visit(engine: Engine, address: SocketAddr, manners: Manners, random: &mut Ran
 }
 
 #[test]
-fn hostile_clients_hurt_nobody_else() {
+fn hostile_clients_do_not_affect_others() {
     let engine = Engine::detect().unwrap();
     let other = std::env::var("EVENT_LOOP_SERVER").ok();
     let any = "127.0.0.1:0".parse().unwrap();

@@ -1,5 +1,5 @@
-//! The fuzz targets with inputs that are the same in every run, for machines without a nightly
-//! compiler. The number of inputs is such that each test takes about a second.
+//! The fuzz targets with fixed inputs, for machines without a nightly compiler. The number of
+//! inputs is chosen so that each test takes about a second.
 
 mod common;
 #[path = "../../../fuzz/src/lib.rs"]
@@ -49,7 +49,7 @@ fn opener() {
 #[test]
 fn codec() {
     assert!(run(targets::codec, 100_000, &[]) > 5000);
-    // The long form, and v1's header after its magic.
+    // The long encoding, and v1's header after its magic.
     assert!(run(targets::codec, 100_000, b"\0inv\0\0\0\0\0\0\0\0\0") > 50_000);
     let empty = b"verack\0\0\0\0\0\0\0\0\0\0\x5d\xf6\xe0\xe2";
     assert!(run(targets::codec, 100_000, empty) > 50_000);

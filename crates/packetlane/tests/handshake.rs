@@ -96,7 +96,7 @@ fn transcripts() -> [(Role, HandshakeConfig, Vec<u8>); 2] {
     ]
 }
 
-/// The error that damage in a part of a transcript leads to, once enough bytes have followed.
+/// The error that damage to a part of a transcript causes, once enough bytes have followed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
     Key,
@@ -306,7 +306,8 @@ fn a_v1_peer_of_another_network() {
     assert!(!initiator.may_speak_v1());
 }
 
-/// A peer that was greeted by v2 may speak v1 only as long as it says nothing else than v1 peers.
+/// A peer that received a v2 handshake may speak v1 only, as long as it has sent only what a v1
+/// peer sends.
 #[test]
 fn an_initiator_knows_who_may_speak_v1() {
     for cut in 0..V1_PREFIX.len() {
@@ -332,12 +333,12 @@ fn an_initiator_knows_who_may_speak_v1() {
     assert!(HandshakeError::AnsweredV1.may_speak_v1());
     assert!(HandshakeError::ClosedUnanswered.may_speak_v1());
     assert!(!HandshakeError::Closed.may_speak_v1());
-    // What comes behind the key is not looked at.
+    // What follows the key is not examined.
     let mut initiator = Handshake::initiator(config(1)).unwrap();
     let key = [&[7; Keypair::ELLSWIFT_LEN][..], &V1_PREFIX].concat();
     waits(initiator.receive(&key));
     assert!(!initiator.may_speak_v1());
-    // A responder has greeted nobody.
+    // A responder has not sent a v2 handshake.
     let mut responder = Handshake::responder(config(1)).unwrap();
     assert!(!responder.may_speak_v1());
     waits(responder.receive(&V1_PREFIX[..5]));
@@ -393,7 +394,7 @@ fn garbage_up_to_its_limit() {
                 complete(handshake.receive(b).unwrap());
             }
         }
-        // One byte too many, whatever follows and however it is cut.
+        // One byte too many, whatever follows and wherever it is cut.
         for piece in [1, 7, 4096, usize::MAX] {
             let (mut handshake, mut craft) = against_craft(role, 1000);
             let garbage = noise(5, Handshake::MAX_GARBAGE_LEN + 1);
@@ -441,7 +442,7 @@ fn garbage_up_to_its_limit() {
     }
 }
 
-/// A configuration whose magic was never set would complete with a peer that made the same mistake.
+/// Two peers whose magic was never set would otherwise complete a handshake with each other.
 #[test]
 fn a_magic_of_zeros_is_refused() {
     for new in [Handshake::initiator, Handshake::responder] {

@@ -1,7 +1,7 @@
 //! Memory that sessions and blocks allocate: none in the steady state, and no more than
 //! documented for a hostile peer's claims.
 
-#![allow(unsafe_code, reason = "an allocator that counts")]
+#![allow(unsafe_code, reason = "a counting allocator")]
 
 mod common;
 
@@ -163,7 +163,7 @@ fn the_steady_state_allocates_nothing() {
             opening.clear();
         }
     };
-    // Long enough for every possible rest of a packet at the end of a turn.
+    // Long enough for every possible partial packet at the end of a turn.
     (0..1200).for_each(&mut turn);
     let (calls, held, _) = taken_by(|| (1200..1800).for_each(&mut turn));
     assert_eq!((calls, held), (0, 0));
@@ -174,7 +174,7 @@ fn the_steady_state_allocates_nothing() {
     );
 }
 
-/// A peer claims the longest packet and sends little of it.
+/// A peer announces the longest packet and sends little of it.
 #[test]
 fn a_claim_costs_what_arrives_and_256_kib() {
     for sent in [0, 1, 100, 1000, 300_000] {
@@ -261,7 +261,7 @@ fn decoys_in_the_handshake_do_not_accumulate() {
     });
     assert!(held <= 4096, "{held} bytes");
 
-    // Nor does a long one that another follows.
+    // Nor does a long decoy, if another one follows.
     let long = craft.forge.packet(0x80, b"", &vec![0; 3_000_000]);
     let next = craft.forge.packet(0x80, b"", b"next");
     let (_, held, _) = taken_by(|| {
@@ -273,7 +273,7 @@ fn decoys_in_the_handshake_do_not_accumulate() {
     assert!(held <= 64 * 1024, "{held} bytes");
 }
 
-/// A handshake that has ended keeps nothing that it receives later.
+/// A handshake that has ended does not keep what it receives later.
 #[test]
 fn a_handshake_that_has_ended_keeps_nothing() {
     let config = common::config(engine(), 1);
@@ -288,8 +288,8 @@ fn a_handshake_that_has_ended_keeps_nothing() {
     assert_eq!(calls, 0);
 }
 
-/// The longest packet in pieces of 1 KiB is held once by the session and, once complete, once
-/// by the arena.
+/// The longest packet in pieces of 1 KiB is held once by the session and, once complete, once by
+/// the arena.
 #[test]
 fn peak_memory_of_a_long_packet() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
@@ -413,8 +413,7 @@ fn a_failed_session_frees_its_memory() {
     assert!(held <= Cipher::MAX_PRECOMPUTED_KEYSTREAM, "{held} bytes");
 }
 
-/// After many handshakes only the sessions hold memory, and as long as they are idle, no more
-/// than 2 KiB each.
+/// After many handshakes only the sessions hold memory: at most 2 KiB each while they are idle.
 #[test]
 fn finished_handshakes_hold_no_memory() {
     let make = |seed| {
@@ -435,7 +434,7 @@ fn finished_handshakes_hold_no_memory() {
     let (_, held, _) = taken_by(|| kept.extend((0..20).map(make)));
     let each = held / 40 + size_of::<Session>();
     assert!(each <= 2048, "{each} bytes a session");
-    // So it is again after packets, where their keystream is given back.
+    // The same holds after packets, once their keystream is freed.
     for (one, other) in &mut kept {
         let mut wire = Vec::new();
         let kind = PacketKind::Genuine;
@@ -470,8 +469,8 @@ fn ten_thousand_idle_sessions_take_at_most_2_kb_each() {
     assert!(size_of::<Connection>() <= 128);
 }
 
-/// A connected pair over tokio's sockets, which wait for each other: session, reader and
-/// writer of a side take no more than 16 KiB, also after a long message.
+/// A connected pair over tokio's sockets, both waiting for the other: session, reader and writer of
+/// a side take at most 16 KiB, also after a long message.
 #[test]
 fn an_idle_stream_takes_at_most_16_kib_a_side() {
     use packetlane::bip324::stream::{Reader, Writer};
@@ -611,8 +610,7 @@ fn blocks_allocate_nothing_in_the_steady_state() {
     assert_eq!((verified.0, verified.1), (2, 0));
 }
 
-/// A hostile block takes memory for the transactions that are there, not for those it
-/// announces.
+/// A hostile block costs memory for the transactions that it contains, not for those it announces.
 #[test]
 fn a_claimed_number_of_transactions_allocates_nothing() {
     let mut block = vec![0; 100_000];

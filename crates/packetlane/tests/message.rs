@@ -55,8 +55,8 @@ fn long_form(name: &[u8]) -> Vec<u8> {
     contents
 }
 
-/// Every id. Types in the table are sent in one byte. Ids assigned later are understood, but
-/// their types are sent in full.
+/// Every id. Types in the table are sent in one byte. Ids assigned later are understood, but their
+/// types are sent in the long encoding.
 #[test]
 fn every_short_id() {
     let mut assigned = 0;
@@ -109,7 +109,7 @@ fn every_short_id() {
     }
 }
 
-/// Those that have a short id, and those that nodes send without one; each once.
+/// Types with a short id, and those that nodes send without one; each once.
 #[test]
 fn known_types() {
     let known = MessageType::known();
@@ -331,10 +331,10 @@ fn every_v1_error() {
     }
 }
 
-/// As Bitcoin Core: damage and malformed types are dropped, and what ends the connection is told
-/// behind the messages before it, however the bytes come.
+/// As in Bitcoin Core: damaged messages and malformed types are dropped. An error that ends the
+/// connection is reported after the messages before it, however the bytes arrive.
 #[test]
-fn a_v1_peer_is_kept_whose_messages_are_damaged() {
+fn damaged_messages_do_not_end_a_v1_connection() {
     let good = v1_message(b"ping", b"12345678");
     let damaged = |place: usize| {
         let mut bytes = good.clone();
@@ -351,7 +351,7 @@ fn a_v1_peer_is_kept_whose_messages_are_damaged() {
     let magic = v1::Error::Magic {
         found: Network::Mainnet.magic(),
     };
-    // A type that is malformed is no reason to wait for a payload that is too long.
+    // A malformed type is no reason to wait for too long a payload.
     let too_long = damaged(19);
     let length = u32::from_le_bytes(*too_long[16..].first_chunk().unwrap()) as usize;
     let mut both = too_long.clone();
@@ -461,7 +461,7 @@ proptest! {
     }
 }
 
-/// Ids above Bitcoin's, also the highest one, and one that is only understood.
+/// Ids above Bitcoin's, including the highest one, and one that is only understood.
 #[test]
 fn a_table_of_another_network() {
     const QUORUM: MessageType = MessageType::literal("quorum");
@@ -481,7 +481,7 @@ fn a_table_of_another_network() {
         assert_eq!(TABLE.decode(&long), Ok((message_type, &b"payload"[..])));
         assert_eq!(TABLE.short_id(message_type), Some(id));
     }
-    // What is only understood, and what has no id, is sent in full.
+    // Types that are only understood, and types without an id, are sent in the long encoding.
     let without_id = MessageType::literal("inv");
     for message_type in [OLD, without_id] {
         let mut contents = Vec::new();
@@ -496,7 +496,7 @@ fn a_table_of_another_network() {
         assert_eq!(TABLE.message_type(id).is_some(), known, "{id}");
         let unknown = TABLE.decode(&[id]) == Err(MessageError::UnknownId { id });
         assert_eq!(unknown, !known, "{id}");
-        // Bitcoin's is not changed by it.
+        // It does not change Bitcoin's table.
         let default = MessageTable::BITCOIN.message_type(id);
         assert_eq!(default, MessageType::from_short_id(id));
         assert_eq!(default.is_some(), id <= 37);
@@ -507,7 +507,7 @@ fn a_table_of_another_network() {
     }
 }
 
-/// Every id has a type: the search finds each, and ends for a type that is not there.
+/// Every id has a type: the search finds each, and ends for a type without an id.
 #[test]
 fn a_full_table() {
     let types = |prefix| {

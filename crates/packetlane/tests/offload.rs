@@ -1,5 +1,5 @@
-//! Batches of sessions on an emulated GPU, with and without the CPU's help: the same bytes and
-//! verdicts as on the CPU alone, and nothing lost when the device fails.
+//! Batches of sessions on an emulated GPU, with and without help from the CPU: the same bytes and
+//! verdicts as on the CPU alone, and nothing is lost when the device fails.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -25,7 +25,7 @@ fn device(seed: u64) -> (StandIn, &'static Gpu) {
     (stand_in, gpu)
 }
 
-/// Engines with the device: device only, with the CPU, with several threads.
+/// Engines with the device: device only, assisted by the CPU, and by several threads.
 fn on(gpu: &'static Gpu) -> [Engine; 3] {
     let beside = engine().with_gpu(gpu);
     let alone = beside.with_offload(Offload::Always);
@@ -52,11 +52,11 @@ fn turns(seed: u64) -> Vec<Vec<usize>> {
             })
             .collect()
     };
-    // Few packets, which have precomputed keystream, and so many that sessions rekey.
+    // Few packets, which have precomputed keystream, and enough for sessions to rekey.
     [1500, 1, 5, 900, 0, 3000].map(turn).into()
 }
 
-/// A batch of each direction, in page-locked memory of so many bytes or in none.
+/// A batch of each direction, in page-locked memory of `bytes` bytes, or in ordinary memory.
 fn batches(gpu: &'static Gpu, bytes: Option<usize>) -> (SealBatch, OpenBatch) {
     match bytes {
         Some(bytes) => (
@@ -252,7 +252,7 @@ fn a_device_that_fails_loses_nothing() {
                         assert_eq!(last, error);
                         assert_eq!(gpu.is_lost(), error == LOST);
                     } else {
-                        // There were fewer calls.
+                        // Fewer calls were made.
                         assert!(at > 2);
                     }
                 }

@@ -129,7 +129,7 @@ fn meet(
     assert_eq!(
         session.inbound.decoys(),
         0,
-        "those of the handshake count apart"
+        "decoys of the handshake are counted separately"
     );
     (session, cipher)
 }
@@ -147,7 +147,7 @@ fn packets(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
     prop::collection::vec((size, prop::bool::weighted(0.15)), count)
 }
 
-/// Sends `packets` from them to us and compares. The stream and the batches are cut anywhere.
+/// Sends `packets` from them to us and compares. The stream and the batches are cut at random.
 fn they_send(
     engine: Engine,
     session: &mut Session,
@@ -199,7 +199,7 @@ fn they_send(
     assert_eq!(session.inbound.buffered(), 0);
 }
 
-/// Sends `packets` from us to them, in batches cut anywhere and one at a time.
+/// Sends `packets` from us to them, in batches cut at random and one at a time.
 fn we_send(
     engine: Engine,
     session: &mut Session,

@@ -140,10 +140,10 @@ fn each_packet_has_its_own_verdict() {
     }
 }
 
-/// A packet that arrives in pieces is assembled after those that came with its end, so it is
-/// out of order in the arena.
+/// A packet that arrives in pieces is assembled after those that arrived with its end, so it is out
+/// of order in the arena.
 #[test]
-fn packets_may_come_in_pieces() {
+fn packets_may_arrive_in_pieces() {
     for engine in engines() {
         let lengths = lengths(3);
         let (mut from, _) = connections(engine, 1);

@@ -664,8 +664,8 @@ fn key_updates() {
     }
 }
 
-/// The first packet number of a key phase is the smallest that came with its keys, in whatever
-/// order they came (RFC 9001, section 6.4).
+/// The first packet number of a key phase is the smallest that used its keys, in whatever order the
+/// packets arrive (RFC 9001, section 6.4).
 #[test]
 fn a_late_packet_lowers_the_first_number_of_its_key_phase() {
     for suite in Suite::ALL {
@@ -697,7 +697,7 @@ fn a_late_packet_lowers_the_first_number_of_its_key_phase() {
         let [five, three] = [5, 3].map(new);
         let number = 4;
         let old_keys = OpenError::OldKeysAfterNew { number, first: 3 };
-        // In one batch and in two the old keys open packet 4. Once packet 3 has come they are
+        // In one batch and in two, the old keys open packet 4. Once packet 3 has arrived they are
         // no longer tried.
         for (turns, refusal) in [
             (&[&[&zero[..], &five, &three, &four][..]][..], old_keys),
@@ -1008,7 +1008,7 @@ fn an_unsealed_slot_has_no_wire() {
     assert_eq!(batch.wire(&slot), Err(SlotError::Stale));
 }
 
-/// A slot that is no longer, or not, the opener's own is refused and changes nothing.
+/// A stale slot, or one of another opener, is refused and changes nothing.
 #[test]
 fn slots_have_owners() {
     for suite in Suite::ALL {

@@ -1,7 +1,7 @@
 //! Transfers through quinn over the loopback device, between our packet protection and
 //! *ring*'s, with key updates on both sides, with and without lost and late datagrams.
 //!
-//! They transfer 48 MB in all. Set the environment variable `PACKETLANE_QUIC_MB` for another
+//! They transfer 48 MB in total. Set the environment variable `PACKETLANE_QUIC_MB` for another
 //! amount.
 
 mod common;
@@ -221,7 +221,7 @@ fn bytes_each(cases: usize) -> usize {
         Ok(text) => text.parse().expect("PACKETLANE_QUIC_MB is a number"),
         Err(_) => 48,
     };
-    // The other test transfers as many.
+    // The other test transfers the same amount.
     all * 1_000_000 / (2 * 2 * cases)
 }
 

@@ -1,6 +1,6 @@
-//! No memory is freed with a secret in it.
+//! Checks that no memory is freed with a secret in it.
 
-#![allow(unsafe_code, reason = "an allocator that looks at what it gets back")]
+#![allow(unsafe_code, reason = "an allocator that examines freed memory")]
 
 mod common;
 
@@ -61,15 +61,15 @@ fn look(block: &[u8]) {
     }
 }
 
-/// Overwrites secrets that a test has left on the stack below its caller. A value that is moved
-/// takes along the stack's old content in its padding.
+/// Overwrites secrets that a test has left on the stack below its caller. A moved value takes old
+/// stack content along in its padding.
 #[inline(never)]
 fn overwrite_the_stack() {
     std::hint::black_box([0_u8; 1 << 18]);
 }
 
-/// Executes `run` and returns how often each secret was found in freed memory. It looks for 16
-/// bytes of each secret.
+/// Runs `run` and returns how often each secret was found in freed memory. Searches for 16 bytes of
+/// each secret.
 fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
     let mut all = [[0; 16]; MOST];
     for (place, secret) in all.iter_mut().zip(secrets) {
@@ -135,7 +135,7 @@ fn dressed(seed: u64) -> HandshakeConfig {
     }
 }
 
-/// From the handshake over two rekeys to the end, with batches that grow and are cleared.
+/// From the handshake, over two rekeys, to the end, with batches that grow and are cleared.
 #[test]
 fn no_secret_is_freed_unwiped() {
     let [a, b] = [dressed(1), dressed(2)];
@@ -166,7 +166,7 @@ fn no_secret_is_freed_unwiped() {
             }
             engine().seal(&mut sealing);
             sealing = SealBatch::new();
-            // The other side loses what was sealed here, except for the counters. The other
+            // The other side loses what was sealed here, but its counters advance. The other
             // direction is complete.
             for _ in 0..50 {
                 let kind = PacketKind::Genuine;
@@ -184,7 +184,7 @@ fn no_secret_is_freed_unwiped() {
     assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
 }
 
-/// Precomputed keystream: in turns of one and of a few packets, in batches that grow, over a
+/// Precomputed keystream: in turns of one and of a few packets, in batches that grow, across a
 /// rekey, turned off, and dropped with the session.
 #[test]
 fn precomputed_keystream_is_wiped() {
@@ -275,7 +275,7 @@ fn a_handshake_that_ends_early_wipes_its_secrets() {
     }
 }
 
-/// Moves a value through a box and through a vector that grows: both free where it was.
+/// Moves a value through a box and a growing vector: both free its old place.
 fn moved<T>(value: T) -> T {
     let mut list = Vec::with_capacity(1);
     list.push(*Box::new(value));
@@ -283,7 +283,7 @@ fn moved<T>(value: T) -> T {
     list.pop().unwrap()
 }
 
-/// Configurations and handshakes that are moved, before and after each of their steps.
+/// Configurations and handshakes that are moved before and after each of their steps.
 #[test]
 fn moved_handshakes_leave_no_secret() {
     let [a, b] = [dressed(1), dressed(2)];
@@ -315,7 +315,7 @@ fn moved_handshakes_leave_no_secret() {
     assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
 }
 
-/// Keys that are moved, of both protocols.
+/// Moved keys, of both protocols.
 #[test]
 fn moved_keys_leave_no_secret() {
     let config = dressed(1);

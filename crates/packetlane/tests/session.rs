@@ -66,8 +66,8 @@ fn a_flipped_bit_ends_its_own_session_only() {
     }
 }
 
-/// Checks the error of a packet that is damaged at `place`, once enough bytes have followed,
-/// and that the error stays the same.
+/// Checks the error of a packet that is damaged at `place`, once enough bytes have followed, and
+/// that the error does not change.
 fn check_damage(
     engine: Engine,
     receiver: &mut Session,
@@ -107,7 +107,7 @@ fn check_damage(
     assert_eq!(packets.next(), None);
 }
 
-/// Packets that were complete before one that is too long arrive; those after it do not.
+/// Packets that were complete before one that is too long are returned; those after it are not.
 #[test]
 fn packets_before_a_bad_length_arrive() {
     let long = [0; 101];
@@ -218,8 +218,8 @@ proptest! {
     }
 }
 
-/// Long packets, and many of all lengths, whole and in pieces, fed and
-/// received, with packets of another session before them in the batch, and with one of them damaged.
+/// Long packets, and many of all lengths, complete and in pieces, through `feed` and `receive`,
+/// with packets of another session before them in the batch, and with one of them damaged.
 #[test]
 fn long_packets_in_pieces() {
     let mut random = Random::new(31);
@@ -277,7 +277,7 @@ fn long_packets_in_pieces() {
                     let wire = seal(&mut others, &[(Genuine, &contents[..random.below(2_000)])]);
                     other.inbound.feed(&mut batch, &wire).unwrap();
                 }
-                // After an error, nothing more is taken from the peer.
+                // After an error, no more bytes from the peer are processed.
                 let _ = match random.below(2) {
                     0 => receiver.inbound.feed(&mut batch, piece),
                     _ => {
@@ -451,7 +451,8 @@ fn contents_written_in_place_are_sealed() {
     assert_eq!((packets, error), (vec![b"hello".to_vec(), vec![]], None));
 }
 
-/// What writes the contents may panic: nothing is added then, and the session goes on.
+/// The closure that writes the contents may panic: nothing is added then, and the session
+/// continues.
 #[test]
 fn contents_that_are_not_written_are_not_sent() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
@@ -468,7 +469,8 @@ fn contents_that_are_not_written_are_not_sent() {
     assert_eq!(next, (vec![b"next".to_vec()], None));
 }
 
-/// A packet in two steps, as for C: others may come between them, a batch that was cleared may not.
+/// A packet in two steps, as in the C API: other packets may come between them, but clearing the
+/// batch may not.
 #[test]
 fn a_packet_in_two_steps() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
@@ -564,7 +566,7 @@ fn a_slot_of_an_earlier_turn_has_no_wire() {
         .push(&mut batch, Genuine, &[b'p'; 90])
         .unwrap();
     assert_eq!(batch.wire(&long), Err(SlotError::Stale));
-    // Nor has it in another batch.
+    // Nor in another batch.
     let (_, other, _) = batch_with_one_packet();
     assert_eq!(other.wire(&long), Err(SlotError::Stale));
 }
@@ -589,7 +591,7 @@ fn receiving_a_room_twice_panics() {
     let _ = receiver.inbound.receive(&mut batch, 1);
 }
 
-/// Every way to lose packets is an error, and only in their own session.
+/// Every mistake that loses packets is an error, in its own session only.
 #[test]
 fn lost_packets_are_errors() {
     let not_opened = (vec![], Some(OpenError::NotOpened));
@@ -602,7 +604,7 @@ fn lost_packets_are_errors() {
         assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(2));
         (receiver, wire, batch)
     };
-    // Taken before it was opened: nothing is lost.
+    // Taken before the batch was opened: nothing is lost.
     let (mut receiver, _, mut batch) = start();
     assert_eq!(take(&mut receiver, &batch), not_opened);
     assert_eq!(take(&mut receiver, &batch), not_opened);
@@ -651,7 +653,7 @@ fn lost_packets_are_errors() {
     assert_eq!(turn(&mut receiver, engine(), &wire[7..]).0.len(), 2);
 }
 
-/// The limit holds to the byte, for whole packets and when the length comes first.
+/// The limit is exact to the byte, for complete packets and when the length arrives first.
 #[test]
 fn the_receive_limit() {
     assert_eq!(Inbound::DEFAULT_RECEIVE_LIMIT, 4_000_013);
@@ -808,8 +810,8 @@ fn sessions_from_keys() {
     }
 }
 
-/// Where packets are few they are run when they are added. A session without precomputed keystream
-/// runs none: the closure given to `run_pending` gets them all.
+/// Packets of small turns run when they are added. A session without precomputed keystream runs
+/// none: the closure given to `run_pending` gets them all.
 #[test]
 fn without_precomputed_keystream_all_packets_wait() {
     for engine in engines() {
@@ -843,7 +845,8 @@ fn without_precomputed_keystream_all_packets_wait() {
 }
 
 /// Packets are the same with and without precomputed keystream on either side, and if those of a
-/// turn are pushed together: in turns of one, few and many packets, outside batches, and over rekeys.
+/// turn are pushed together: in turns of one, few and many packets, without batches, and across
+/// rekeys.
 #[test]
 fn precomputed_keystream_changes_no_byte() {
     for engine in engines() {
@@ -915,7 +918,8 @@ fn precomputed_keystream_changes_no_byte() {
     }
 }
 
-/// Packets that are pushed together: more than one key serves, behind others, decoys among them.
+/// Packets that are pushed together: more than one key protects, after others, with decoys among
+/// them.
 #[test]
 fn packets_pushed_together() {
     for engine in engines() {
@@ -954,7 +958,7 @@ fn packets_pushed_together() {
     }
 }
 
-/// A packet that cannot be pushed keeps all of those that were to be pushed with it.
+/// A packet that cannot be pushed prevents all packets that were to be pushed with it.
 #[test]
 fn packets_pushed_together_are_refused_together() {
     let [mut refused, mut other] = [0, 1].map(|_| sessions(engine(), 1).0);
@@ -973,8 +977,7 @@ fn packets_pushed_together_are_refused_together() {
     assert_eq!(seal(&mut refused, packet), seal(&mut other, packet));
 }
 
-/// Packets whose lengths differ from those that a clone gives: by whether it is one, and by their
-/// number.
+/// Packets that differ from those of a clone in length or number.
 struct Liar<'a> {
     is_clone: bool,
     packet: usize,
@@ -999,10 +1002,10 @@ impl<'a> Iterator for Liar<'a> {
     }
 }
 
-/// After an iterator whose clone gives other packets, or that panics, no nonce serves twice, and
-/// every packet has its own keystream.
+/// After an iterator whose clone yields different packets, or that panics, no nonce is used twice,
+/// and every packet has its own keystream.
 #[test]
-fn an_iterator_that_lies_is_refused() {
+fn an_inconsistent_iterator_is_refused() {
     let liars: [fn(bool, usize) -> Option<usize>; 15] = [
         |is_clone, packet| (is_clone && packet < 60).then_some(61),
         |is_clone, packet| (packet < if is_clone { 60 } else { 40 }).then_some(61),
@@ -1023,7 +1026,7 @@ fn an_iterator_that_lies_is_refused() {
             290 if !is_clone => panic!("the iterator's own panic"),
             _ => (packet < 300).then_some(61),
         },
-        // These are sealed from where they lie.
+        // These are sealed from their source.
         |is_clone, packet| {
             (packet < 300).then_some(if packet == 290 && !is_clone {
                 1099
@@ -1139,11 +1142,11 @@ fn a_forged_packet_with_precomputed_keystream() {
     }
 }
 
-/// Where packets are few they run when they are added. Nothing shows it before the engine is
-/// called, so that a forgotten call is noticed with one session, too; also where other packets
-/// of the turn wait.
+/// Packets of small turns run when they are added. The result is hidden until the engine is called,
+/// so that a forgotten call is noticed even with one session; also if other packets of the turn
+/// wait.
 #[test]
-fn nothing_shows_before_the_engine_is_called() {
+fn results_are_hidden_until_the_engine_is_called() {
     for engine in engines() {
         let (mut alice, mut bob) = sessions(engine, 1);
         let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
@@ -1183,7 +1186,7 @@ fn nothing_shows_before_the_engine_is_called() {
         }
     }
 }
-/// A packet goes into the batch as soon as it is whole; decoys are packets, too.
+/// A packet is added to the batch as soon as it is complete; decoys are packets too.
 #[test]
 fn received_says_how_many_packets_it_added() {
     let packets: [(_, &[u8]); 4] = [
@@ -1207,16 +1210,16 @@ fn received_says_how_many_packets_it_added() {
     engine().open(&mut batch);
     receiver.inbound.defer(&batch).unwrap();
     batch.clear();
-    // Three were deferred, since nobody sees the decoy again, and one is new.
+    // Three were deferred, because the decoy is not kept, and one is new.
     let wire = seal(&mut sender, &[(Genuine, b"five")]);
     assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(3 + 1));
     assert_eq!(receiver.inbound.receive(&mut batch, 0), Ok(0));
 }
 
-/// The error comes with the length's third byte, and packets from before it can be taken,
-/// also those that were deferred.
+/// The error comes with the length's third byte. Packets before it can still be taken, including
+/// deferred ones.
 #[test]
-fn a_packet_that_is_too_long_is_told_at_once() {
+fn a_packet_that_is_too_long_is_reported_at_once() {
     for (defer, precomputed) in [(false, true), (false, false), (true, true), (true, false)] {
         let (mut sender, mut receiver) = sessions(engine(), 1);
         receiver.inbound.set_receive_limit(100);
@@ -1244,7 +1247,7 @@ fn a_packet_that_is_too_long_is_told_at_once() {
         let both = vec![b"one".to_vec(), b"two".to_vec()];
         assert_eq!(take(&mut receiver, &batch), (both, Some(expected)));
     }
-    // In the call that also brings packets back.
+    // In the call that also returns deferred packets to a batch.
     let (mut sender, mut receiver) = sessions(engine(), 1);
     receiver.inbound.set_receive_limit(100);
     let wire = seal(&mut sender, &[(Genuine, b"one")]);
@@ -1262,7 +1265,7 @@ fn a_packet_that_is_too_long_is_told_at_once() {
     assert_eq!(take(&mut receiver, &batch), (both, refused.err()));
 }
 
-/// What a responder has after a handshake whose last bytes came with `extra`.
+/// Returns a responder's session after a handshake whose last bytes arrived with `extra`.
 fn after_handshake(extra: impl FnOnce(&mut Session) -> Vec<u8>) -> Box<Session> {
     let mut initiator = Handshake::initiator(common::config(engine(), 1)).unwrap();
     let mut responder = Handshake::responder(common::config(engine(), 2)).unwrap();
@@ -1279,10 +1282,10 @@ fn after_handshake(extra: impl FnOnce(&mut Session) -> Vec<u8>) -> Box<Session> 
     }
 }
 
-/// A server that waits for its socket would wait for ever: the client may send nothing more
-/// before it has an answer.
+/// A server that waits for its socket would wait forever: the client may send nothing more before
+/// it has an answer.
 #[test]
-fn packets_that_came_with_the_handshake_need_a_turn() {
+fn packets_that_arrived_with_the_handshake_are_pending() {
     let whole = |sender: &mut Session| seal(sender, &[(Genuine, b"7 bytes")]);
     let mut session = after_handshake(whole);
     assert_eq!(session.inbound.buffered(), 27);
@@ -1295,7 +1298,7 @@ fn packets_that_came_with_the_handshake_need_a_turn() {
     assert_eq!(take(&mut session, &batch), (packet.clone(), None));
     assert!(!session.inbound.has_pending_input());
 
-    // Part of a packet: the rest must come from the socket, at the latest after one turn.
+    // Part of a packet: after at most one turn, the rest must come from the socket.
     for keep in 0..27 {
         let mut wire = Vec::new();
         let mut session = after_handshake(|sender| {
@@ -1362,7 +1365,7 @@ fn deferred_packets_survive_clear() {
         assert_eq!(receiver.inbound.buffered(), 0);
         engine().open(&mut batch);
     }
-    // Before others, some of which come in the same turn.
+    // Before other packets, some of which arrive in the same turn.
     receiver.inbound.defer(&batch).unwrap();
     let wire = seal(
         &mut sender,
@@ -1374,7 +1377,7 @@ fn deferred_packets_survive_clear() {
     engine().open(&mut batch);
     let expected = [&b"2"[..], b"", b"4", b"5", b"7"].map(<[u8]>::to_vec);
     assert_eq!(take(&mut receiver, &batch), (expected.to_vec(), None));
-    // Nothing waits: nothing is deferred.
+    // With nothing waiting, nothing is deferred.
     receiver.inbound.defer(&batch).unwrap();
     assert!(!receiver.inbound.has_pending_input());
 }
@@ -1399,7 +1402,7 @@ fn packets_are_deferred_only_when_they_are_opened() {
     assert_eq!(take(&mut receiver, &batch), (all.to_vec(), None));
 }
 
-/// Packets that are forged end the session when they are deferred, as when they are taken.
+/// Forged packets end the session when they are deferred, as when they are taken.
 #[test]
 fn a_forged_packet_is_not_deferred() {
     let (mut sender, mut receiver, mut batch) = received(&[b"one"]);
@@ -1419,8 +1422,8 @@ fn a_forged_packet_is_not_deferred() {
     assert_eq!(receiver.inbound.open(&mut &[][..]), Err(bad_tag));
 }
 
-/// Turns in which some packets are taken and the others deferred, in any mixture, also with
-/// packets that are taken without a batch.
+/// Turns in which some packets are taken and the others deferred, in any mixture, including packets
+/// that are taken without a batch.
 #[test]
 fn deferring_keeps_the_order() {
     for seed in 0..200 {
@@ -1482,8 +1485,8 @@ fn open(session: &mut Session, mut bytes: &[u8]) -> (Vec<Vec<u8>>, Option<OpenEr
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
-    /// Without a batch, with one, and with both in turn: the same packets and errors from any
-    /// cuts of any stream.
+    /// Without a batch, with one, and alternately: the same packets and errors for any cuts of any
+    /// stream.
     #[test]
     fn opening_without_a_batch_is_as_with_one(
         packets in packets(300),
@@ -1532,8 +1535,7 @@ proptest! {
     }
 }
 
-/// Packets that wait in a batch come first. Asking for a later one is a mistake that loses
-/// nothing.
+/// Packets in a batch come first. Asking for a later one is a mistake that loses nothing.
 #[test]
 fn opening_waits_for_the_packets_of_a_batch() {
     let (mut sender, mut receiver, mut batch) = received(&[b"one", b"two"]);
@@ -1560,8 +1562,8 @@ fn opening_waits_for_the_packets_of_a_batch() {
     assert_eq!(last, (vec![b"three".to_vec()], None));
 }
 
-/// A stranger's thousands of packets in one piece, taken one at a time, are not moved again
-/// and again: with each packet moved once for every one before it, this would take minutes.
+/// Many thousands of packets from a stranger in one piece, taken one at a time, are not moved
+/// repeatedly: moving every packet once for each packet before it would take minutes.
 #[test]
 fn many_packets_after_a_handshake_are_opened_without_a_batch() {
     const COUNT: usize = 200_000;
@@ -1604,7 +1606,7 @@ fn message_types() -> Vec<MessageType> {
     types
 }
 
-/// A message that is written into its packet is the one that `encode_message` writes.
+/// A message written in place equals the output of `encode_message`.
 #[test]
 fn messages_are_written_where_their_packets_lie() {
     let (mut pushed, mut receiver) = sessions(engine(), 1);
@@ -1653,7 +1655,7 @@ fn the_type_feature_is_sent_in_full() {
     assert_eq!(packets, [b"\0feature\0\0\0\0\0data"]);
 }
 
-/// The type counts towards the longest contents. Nothing is added and nothing counted.
+/// The type counts towards the maximum length of contents. Nothing is added or counted.
 #[test]
 fn messages_that_are_too_long_are_refused() {
     let (mut sender, mut receiver) = sessions(engine(), 1);

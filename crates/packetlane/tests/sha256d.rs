@@ -17,7 +17,8 @@ fn double(message: &[u8]) -> Hash {
     Sha256::digest(Sha256::digest(message)).into()
 }
 
-/// As the protocol describes it: one level at a time, with an odd node repeated.
+/// A naive implementation, as the protocol describes it: one level at a time, with an odd node
+/// repeated.
 fn naive(leaves: &[Hash]) -> MerkleRoot {
     let mut level = leaves.to_vec();
     let mut mutated = false;
@@ -103,7 +104,7 @@ fn messages() {
     }
 }
 
-/// Lengths with and without a block of padding of their own, pairs of nodes, and headers.
+/// Lengths with and without an extra padding block, pairs of nodes, and headers.
 #[test]
 fn messages_of_one_length() {
     fn check<const N: usize>() {
@@ -167,8 +168,8 @@ fn published_root() {
     }
 }
 
-/// Lists with the same root as a shorter one (CVE-2012-2459): they repeat the leaves that the
-/// tree would repeat.
+/// Lists with the same root as a shorter one (CVE-2012-2459): they repeat the leaves that the tree
+/// would repeat.
 #[test]
 fn mutated() {
     for count in 1..=70_usize {
@@ -219,7 +220,7 @@ fn environment() {
 }
 
 #[test]
-#[should_panic(expected = "a digest for each message")]
+#[should_panic(expected = "one digest for each message")]
 fn too_many_digests() {
     sha256d::Hasher::best().hash_many(&[b"a"], &mut [[0; 32]; 2]);
 }

@@ -211,7 +211,7 @@ async fn large_handshakes_do_not_deadlock() {
     }
 }
 
-/// Packets that come in the same read as the handshake's end.
+/// Packets that arrive in the same read as the handshake's end.
 #[tokio::test]
 async fn packets_after_the_handshake_are_read() {
     let [ours, theirs] = [config(engine(), 1), config(engine(), 2)];
@@ -346,8 +346,8 @@ async fn flushes_without_effect() {
     );
 }
 
-/// An end between packets, within one, by error, by a bad tag: reported once, after which the
-/// stream is not polled again.
+/// The end of a stream, between packets, within one, by an error, by a bad tag: reported once,
+/// after which the stream is not polled again.
 #[tokio::test]
 async fn an_end_is_reported_once() {
     let start = || {
@@ -405,7 +405,7 @@ async fn an_end_is_reported_once() {
         let error = reader.read().await.unwrap_err();
         assert!(!error.to_string().is_empty());
         match case {
-            // A random length may be a long one.
+            // A random length may be large.
             "tag" => assert!(matches!(
                 error,
                 StreamError::Open(_) | StreamError::Closed { .. }
@@ -434,7 +434,7 @@ async fn interrupted_reads_are_repeated() {
     assert_eq!(reader.read().await.unwrap(), b"only");
 }
 
-/// The clock is tokio's, and moves only when everything waits.
+/// The clock is tokio's, and advances only when all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_silent_peer_times_out() {
     assert_eq!(Handshake::DEFAULT_TIMEOUT, Duration::from_secs(60));
@@ -479,13 +479,13 @@ async fn a_silent_peer_times_out() {
     }
 }
 
-/// Peers that close, say nothing or answer by v1 are dialled again for v1, and no others. Silence is
-/// waited for as long as an answer may take.
+/// Peers that close, stay silent or answer in v1 are dialled again with v1, and no others. Silence
+/// is tolerated for as long as an answer may take.
 #[tokio::test(start_paused = true)]
 async fn peers_that_may_speak_v1_are_connected_to_again() {
     let version = [&MAGIC[..], b"version\0\0\0\0\0 and more"].concat();
     let second = Duration::from_secs(1);
-    // What the peer says, whether it closes then, and after which time it is tried by v1.
+    // What the peer sends, whether it closes then, and after which time v1 is tried.
     for (says, closes, falls_back) in [
         (&b""[..], true, Some(0)),
         (&version, false, Some(0)),
@@ -572,12 +572,12 @@ async fn closed_before_an_answer() {
         ("aborted", |s| {
             s.then = Step::Fail(ErrorKind::ConnectionAborted)
         }),
-        ("reset as we speak", |s| {
+        ("reset as we write", |s| {
             s.reads.extend([const { Step::Pending }; 5]);
             s.writes.push_back(Step::Bytes(3));
             s.writes.push_back(Step::Fail(ErrorKind::ConnectionReset));
         }),
-        ("hung up as we speak", |s| {
+        ("hung up as we write", |s| {
             s.reads.extend([const { Step::Pending }; 5]);
             s.writes.push_back(Step::Fail(ErrorKind::BrokenPipe));
         }),
@@ -595,7 +595,7 @@ async fn closed_before_an_answer() {
                 panic!("{case}: {error:?}");
             };
             // If a write fails, it fails before the answer is read.
-            let expected = match answered && !case.ends_with("speak") {
+            let expected = match answered && !case.ends_with("write") {
                 true => HandshakeError::Closed,
                 false => HandshakeError::ClosedUnanswered,
             };

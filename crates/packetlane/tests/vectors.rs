@@ -100,7 +100,7 @@ fn bip324_packets() {
             assert_eq!(packet, whole);
         }
 
-        // And back, one packet at a time.
+        // Open it again, one packet at a time.
         let mut receiver = cipher(engine, &keys, role);
         let mut at = 0;
         for i in 0..=index {

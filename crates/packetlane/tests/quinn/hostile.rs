@@ -1,7 +1,7 @@
-//! Endpoints with our packet protection between hostile peers: strangers that send garbage and
-//! forged Initial packets, a network that damages, replays and reorders datagrams, and peers
-//! that have the keys and misuse them. Nothing panics, connections of others go on, and a new
-//! connection transfers afterwards.
+//! Endpoints with our packet protection among hostile peers: strangers that send garbage and forged
+//! Initial packets, a network that damages, replays and reorders datagrams, and peers that have the
+//! keys and misuse them. Nothing panics, other connections continue, and a new connection works
+//! afterwards.
 
 use super::common::{Random, engine, noise};
 use super::{
@@ -33,7 +33,7 @@ use tokio::time::{sleep, timeout};
 /// How long an attack or a transfer may take.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// How many panics there were, on any thread. Those on quinn's tasks would go unnoticed.
+/// Returns how many panics there were, on any thread. Panics on quinn's tasks would go unnoticed.
 fn panics() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     static HOOK: Once = Once::new();
@@ -47,14 +47,14 @@ fn panics() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// An endpoint with our packet protection, server and client at once, and a connection that a
-/// well-behaved client has to it all the time.
+/// An endpoint with our packet protection, both server and client, and a permanent connection to it
+/// from a well-behaved client.
 struct Victim {
     stack: Stack,
     suite: Suite,
     certificate: Certificate,
     endpoint: Endpoint,
-    /// The peers of the connections that it accepted and why they ended.
+    /// The peers of the connections that it accepted, and why these ended.
     ends: Ends,
     bystander: (Endpoint, Connection),
 }
@@ -63,7 +63,7 @@ type Ends = Arc<Mutex<Vec<(SocketAddr, ConnectionError)>>>;
 
 impl Victim {
     async fn start(stack: Stack, suite: Suite) -> Self {
-        // From now on they are counted.
+        // Panics are counted from here on.
         panics();
         let certificate = certificate();
         let server = server_config(stack, suite, &certificate);
@@ -85,7 +85,7 @@ impl Victim {
         self.endpoint.local_addr().unwrap()
     }
 
-    /// The connection from before the attack and a new one transfer.
+    /// Transfers over the connection from before the attack and over a new one.
     async fn is_well(&self) {
         echo(&self.bystander.1, 50_000).await.unwrap();
         let (_client, connection) = connect(&self.endpoint, self.suite, &self.certificate).await;
@@ -102,7 +102,7 @@ async fn connect(
 ) -> (Endpoint, Connection) {
     let client = endpoint(None, None);
     let mut config = client_config(Stack::Ring, suite, certificate);
-    // Bystanders may wait longer than connections may be silent.
+    // Bystanders may wait longer than the default idle timeout.
     let mut transport = TransportConfig::default();
     transport.keep_alive_interval(Some(Duration::from_secs(3)));
     config.transport_config(Arc::new(transport));
@@ -111,7 +111,7 @@ async fn connect(
     (client, connecting.await.unwrap())
 }
 
-/// Accepts connections and sends back what each of their streams brings.
+/// Accepts connections and echoes each of their streams.
 async fn serve(listener: Endpoint, ends: Ends) {
     while let Some(incoming) = listener.accept().await {
         let ends = Arc::clone(&ends);
@@ -135,7 +135,7 @@ async fn serve(listener: Endpoint, ends: Ends) {
     }
 }
 
-/// Has `len` bytes sent back by the peer.
+/// Has the peer echo `len` bytes.
 async fn echo(connection: &Connection, len: usize) -> Result<(), Box<dyn Error>> {
     let exchange = async {
         let bytes = noise(7, len);
@@ -149,8 +149,8 @@ async fn echo(connection: &Connection, len: usize) -> Result<(), Box<dyn Error>>
     timeout(LIMIT, exchange).await?
 }
 
-/// An Initial packet with valid protection, which anyone can give it. `length` is what its
-/// Length field says.
+/// Returns an Initial packet with valid protection, which anyone can apply. `length` is the value
+/// of its Length field.
 fn initial(cids: [&[u8]; 2], token: &[u8], length: usize, number: u8, payload: &[u8]) -> Vec<u8> {
     let varint = |value: usize| (0x4000 | u16::try_from(value).unwrap()).to_be_bytes();
     let mut packet = vec![0xc0];
@@ -176,7 +176,7 @@ fn initial(cids: [&[u8]; 2], token: &[u8], length: usize, number: u8, payload: &
     packet
 }
 
-/// A datagram from someone who has no connection.
+/// A datagram from a sender without a connection.
 fn stranger(random: &mut Random, number: usize) -> Vec<u8> {
     let seed = random.next();
     let some = |random: &mut Random, most: usize| noise(seed, random.below(most + 1));
@@ -220,7 +220,7 @@ async fn strangers() {
         for number in 0..6 * 1501 {
             let datagram = stranger(&mut random, number);
             socket.send_to(&datagram, victim.address()).unwrap();
-            // So that the socket's buffer does not overflow.
+            // Gives the socket's buffer time to drain.
             if number % 50 == 0 {
                 echo(&victim.bystander.1, 1000).await.unwrap();
             }
@@ -244,8 +244,8 @@ const GARBAGE: usize = 10;
 const FORGE_PAYLOAD: usize = 11;
 const DEEDS: usize = 12;
 
-/// One direction of a hostile network. It loses and delays some datagrams. Damaged ones are
-/// sent before the whole ones.
+/// One direction of a hostile network. Loses and delays some datagrams. Sends damaged copies before
+/// the originals.
 struct Direction {
     random: Random,
     /// The first datagrams.
@@ -338,7 +338,7 @@ impl Network {
                     let Ok((len, from)) = source.recv_from(&mut buffer) else {
                         continue;
                     };
-                    // What the sockets cannot take is lost.
+                    // What the sockets cannot accept is lost.
                     if to_server {
                         *client.lock().unwrap() = Some(from);
                         direction.pass(&buffer[..len], &deeds, |datagram| {
@@ -369,8 +369,8 @@ impl Drop for Network {
     }
 }
 
-/// Connections through a hostile network, with key updates. It may spoil a handshake, whose
-/// first packets nothing authenticates, and nothing after it.
+/// Connections through a hostile network, with key updates. It may spoil a handshake, whose first
+/// packets are not authenticated, but nothing after it.
 #[tokio::test]
 async fn a_hostile_network() {
     let deeds: Arc<[AtomicU64; DEEDS]> = Arc::default();
@@ -422,20 +422,20 @@ async fn through_a_hostile_network(
     victim.is_well().await;
 }
 
-/// What a peer does that has the keys, from its tenth 1-RTT packet on.
+/// What a peer with the keys does, from its tenth 1-RTT packet on.
 #[derive(Clone, Copy, Debug)]
 enum Misdeed {
     /// Sets the reserved bits.
     ReservedBits,
-    /// Changes the key phase bit and not the keys.
+    /// Changes the key phase bit but not the keys.
     KeyPhase,
-    /// Changes the keys and not the key phase bit.
+    /// Changes the keys but not the key phase bit.
     Keys,
     /// Updates its keys with each packet.
     UpdateAtOnce,
-    /// Updates its keys with each third packet, whatever is acknowledged.
+    /// Updates its keys with every third packet, without waiting for acknowledgements.
     UpdateTooOften,
-    /// Uses old and new keys in turn.
+    /// Alternates between old and new keys.
     OldAndNew,
     /// Uses the keys after the next ones.
     SkipUpdate,
@@ -445,7 +445,7 @@ enum Misdeed {
     SameNumber,
     /// Gives a packet any number.
     RandomNumber,
-    /// Says another length of the packet number.
+    /// Encodes another length of the packet number.
     NumberLength,
     /// Fills packets with noise.
     RandomFrames,
@@ -453,7 +453,7 @@ enum Misdeed {
     Tag,
 }
 
-/// With the ends that the connection may have. `None` is a timeout of either side: packets that
+/// Each with the possible ends of the connection. `None` is a timeout of either side: packets that
 /// cannot be opened are dropped. A key update cannot be followed if one of its packets is lost.
 const MISDEEDS: [(Misdeed, &[Option<TransportErrorCode>]); 13] = [
     (
@@ -489,14 +489,14 @@ const MISDEEDS: [(Misdeed, &[Option<TransportErrorCode>]); 13] = [
     (Misdeed::Tag, &[None]),
 ];
 
-/// The keys of a peer for sending, of some generations.
+/// A peer's keys for sending, of several generations.
 struct HostileKeys {
     misdeed: Misdeed,
     generations: Vec<Box<dyn PacketKey>>,
     sent: AtomicUsize,
 }
 
-/// Any of the keys for sending that quinn asks for.
+/// A key for sending that quinn asks for.
 struct HostileKey(Arc<HostileKeys>);
 
 impl PacketKey for HostileKey {
@@ -765,7 +765,7 @@ async fn peers_that_misuse_their_keys() {
                             }
                             _ => None,
                         };
-                        // Whoever gives up first answers the other with a stateless reset.
+                        // The side that gives up first answers the other with a stateless reset.
                         let gave_up = matches!(
                             end,
                             Some(ConnectionError::TimedOut | ConnectionError::Reset)
