@@ -1,4 +1,4 @@
-//! Plain copies between host and device: no batch can be faster than they are.
+//! Plain copies between host and device: the upper bound of any batch's speed.
 
 use crate::driver::{DeviceMemory, PinnedMemory, Stream};
 use crate::error::GpuError;
@@ -12,7 +12,7 @@ pub enum CopyDirection {
     ToDevice,
     /// From the device to page-locked memory.
     FromDevice,
-    /// Both at once, as many bytes each direction.
+    /// Both at once, with equally many bytes in each direction.
     Both,
 }
 
@@ -26,11 +26,11 @@ pub struct Copies<'g> {
 }
 
 impl Gpu {
-    /// Takes memory for plain copies of `len` bytes.
+    /// Allocates memory for plain copies of `len` bytes.
     ///
     /// # Errors
     ///
-    /// If the device fails, or has, or if there is no room.
+    /// If the device fails or has failed, or has too little memory.
     pub fn copies(&self, len: usize) -> Result<Copies<'_>, GpuError> {
         self.usable()?;
         let stream = || Stream::new(self.driver());
@@ -50,8 +50,8 @@ impl Gpu {
 }
 
 impl Copies<'_> {
-    /// Copies once. Returns the seconds that it takes, by the CPU's clock, from before the
-    /// copy is asked for until it is known to be done.
+    /// Copies once. Returns the time it takes in seconds, by the CPU's clock, from before the copy
+    /// is queued until it is known to be done.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Copies<'_> {
     pub fn time(&mut self, direction: CopyDirection) -> Result<f64, GpuError> {
         let begin = Instant::now();
         let added = self.add(direction);
-        // Whatever was added, before the memory may be given back.
+        // Waits for whatever was queued, before the memory may be freed.
         let done = self.streams.each_ref().map(Stream::wait);
         let done = done.into_iter().fold(added, Result::and);
         let seconds = begin.elapsed().as_secs_f64();
@@ -71,7 +71,7 @@ impl Copies<'_> {
         let [to, from] = &self.streams;
         if direction != CopyDirection::FromDevice {
             let (at, host) = (self.device[0].at(), self.host[0].pointer());
-            // SAFETY: both are as long, and `time` waits, after an error too.
+            // SAFETY: both have this length, and `time` waits, also after an error.
             unsafe { driver.copy_in(to.handle(), at, host, self.len)? };
         }
         if direction != CopyDirection::ToDevice {

@@ -1,20 +1,20 @@
-//! From how many bytes on a device is faster than the CPU.
+//! Measures the batch size for which a device is faster than the CPU.
 
 use crate::error::GpuError;
 use packetlane_lanes::{Backend, Job, Key, Outcome, TAG_LEN, Work};
 use std::time::Instant;
 
-/// From how many bytes on the device is tried, when it is measured.
+/// Smallest size that the measurement tries, in bytes.
 const MIN_CROSSOVER: usize = 16 << 10;
 
-/// Up to how many.
+/// Largest size that the measurement tries, in bytes.
 const MAX_CROSSOVER: usize = 8 << 20;
 
-/// How often each is timed, of which the best counts.
+/// How often each size is timed; the best time counts.
 const TIMES: usize = 3;
 
-/// From how many bytes of packets on, with their tags, `device` seals a batch faster than one
-/// thread of the CPU: a power of two; `usize::MAX` if never.
+/// Returns the minimum size, in bytes of packets with their tags, for which `device` seals a batch
+/// faster than one CPU thread: a power of two, or `usize::MAX` if never.
 pub(crate) fn crossover(
     backend: Backend,
     mut device: impl FnMut(Work<'_>) -> Result<(), GpuError>,
@@ -49,7 +49,7 @@ pub(crate) fn crossover(
     usize::MAX
 }
 
-/// The seconds that `run` takes at best, after a first time that does not count.
+/// Returns the best time of `run` in seconds, after a warm-up run.
 fn best(mut run: impl FnMut() -> Option<()>) -> Option<f64> {
     run()?;
     let mut best = f64::MAX;
@@ -61,8 +61,8 @@ fn best(mut run: impl FnMut() -> Option<()>) -> Option<f64> {
     Some(best)
 }
 
-/// Packets like those of a node, `len` bytes or little more: most are short, most bytes are
-/// in long ones.
+/// Returns packets like those of a node, with `len` bytes in total or slightly more: most packets
+/// are short, most bytes are in long ones.
 fn synthetic(len: usize) -> (Vec<u8>, Vec<Job>) {
     const LENGTHS: [u32; 8] = [8, 37, 61, 61, 100, 300, 500, 1600];
     let mut jobs = Vec::new();

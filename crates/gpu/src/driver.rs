@@ -230,8 +230,8 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: This value owns the memory. Whoever queued commands on it has waited for
-        // them, or the device is lost and runs nothing.
+        // SAFETY: This value owns the memory. Code that queued commands on it has waited for them,
+        // or the device is lost and runs nothing.
         unsafe { self.driver.free(self.at) };
     }
 }
@@ -259,8 +259,8 @@ impl PinnedMemory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `Driver` guarantees `len` initialised bytes that only this value uses.
-        // Whoever queues a command that writes them holds no reference meanwhile.
+        // SAFETY: `Driver` guarantees `len` initialised bytes that only this value uses. Code that
+        // queues a command that writes them holds no reference meanwhile.
         unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 
@@ -283,8 +283,8 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         wipe(self.bytes_mut());
-        // SAFETY: This value owns the memory. Whoever queued commands on it has waited for
-        // them, or the device is lost and runs nothing.
+        // SAFETY: This value owns the memory. Code that queued commands on it has waited for them,
+        // or the device is lost and runs nothing.
         unsafe { self.driver.free_pinned(self.at) };
     }
 }

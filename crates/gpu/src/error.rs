@@ -1,8 +1,8 @@
-//! What can go wrong.
+//! Errors of a device.
 
 use core::fmt;
 
-/// The environment variable that picks a device by its number, or `off` for none.
+/// Name of the environment variable that selects a device by its number, or `off` for none.
 pub const GPU_VARIABLE: &str = "PACKETLANE_GPU";
 
 /// Why a batch, or the rest of one, did not run on a device.
@@ -13,59 +13,57 @@ pub enum GpuError {
     NoDriver,
     /// The driver finds no device.
     NoDevice,
-    /// The driver does not start, or gives no access to the device.
+    /// The driver does not start, or denies access to the device.
     DriverFailed {
-        /// What it was asked.
+        /// The driver call that failed.
         call: &'static str,
-        /// The driver's code for it (`CUresult`).
+        /// The driver's status code (`CUresult`).
         code: u32,
     },
     /// `PACKETLANE_GPU` is `off`.
     Off,
     /// `PACKETLANE_GPU` is neither `off` nor a number.
     BadSetting(String),
-    /// `PACKETLANE_GPU` names a device that is not there.
+    /// `PACKETLANE_GPU` selects a device that does not exist.
     NoSuchDevice {
-        /// The number that was asked for.
+        /// The selected number.
         index: u32,
-        /// How many devices there are.
+        /// Number of devices.
         count: u32,
     },
-    /// The driver lacks a function, being older than CUDA 12.
+    /// The driver lacks a function, because it is older than CUDA 12.
     OldDriver {
-        /// The function.
+        /// The missing function.
         call: &'static str,
     },
-    /// The driver refuses the kernels.
+    /// The driver rejects the kernels.
     BadKernels {
-        /// What it was asked.
+        /// The driver call that failed.
         call: &'static str,
-        /// The driver's code for it (`CUresult`).
+        /// The driver's status code (`CUresult`).
         code: u32,
     },
-    /// The device, or the page-locked memory of this machine, is full. The next batch may
-    /// find room.
+    /// The device, or this machine's page-locked memory, is full. The next batch may fit.
     OutOfMemory {
-        /// How many bytes were asked for.
+        /// How many bytes were requested.
         bytes: usize,
     },
     /// Another batch is on the device.
     Busy,
     /// The device failed, and is not used again by this process.
     Lost {
-        /// What it was asked when that was found out.
+        /// The driver call that reported the failure.
         call: &'static str,
-        /// The driver's code for it (`CUresult`).
+        /// The driver's status code (`CUresult`).
         code: u32,
     },
-    /// A kernel ended without a verdict on a packet. The device is not used again by
-    /// this process.
+    /// A kernel ended without a verdict on a packet. The device is not used again by this process.
     Undone,
 }
 
 impl GpuError {
-    /// Whether the device is unusable from now on: after every error except a lack of memory
-    /// and another batch.
+    /// Whether the device is unusable from now on. True for every error except
+    /// [`GpuError::OutOfMemory`] and [`GpuError::Busy`].
     #[must_use]
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::OutOfMemory { .. } | Self::Busy)
@@ -75,8 +73,8 @@ impl GpuError {
 impl fmt::Display for GpuError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoDriver => f.write_str("no CUDA device: there is no NVIDIA driver here"),
-            Self::NoDevice => f.write_str("no CUDA device: the driver finds none"),
+            Self::NoDriver => f.write_str("no CUDA device: no NVIDIA driver is installed"),
+            Self::NoDevice => f.write_str("no CUDA device: the driver finds no device"),
             Self::DriverFailed { call, code } => write!(
                 f,
                 "no CUDA device: the NVIDIA driver does not start ({call}: error {code}); see \
@@ -106,7 +104,7 @@ impl fmt::Display for GpuError {
                 "no room for {bytes} bytes on the CUDA device or in page-locked memory: use \
                  smaller batches or fewer streams"
             ),
-            Self::Busy => f.write_str("another batch is on the CUDA device"),
+            Self::Busy => f.write_str("the CUDA device is running another batch"),
             Self::Lost { call, code } => write!(
                 f,
                 "the CUDA device failed ({call}: error {code}) and is not used again; the CPU \

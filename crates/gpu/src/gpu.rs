@@ -12,31 +12,31 @@ use crate::work::{Bytes, DeviceWork, RunOptions};
 use packetlane_lanes::{Backend, Work};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// One device, and what it takes to run batches on it. It runs one at a time.
+/// One device, with everything needed to run batches on it. It runs one batch at a time.
 pub struct Gpu {
     driver: Shared,
     name: String,
     pipeline: Mutex<Pipeline>,
     /// The last error, and whether the device is unusable.
     failed: Mutex<(Option<GpuError>, bool)>,
-    /// From how many bytes on it beats which backend, as far as that is known.
+    /// Measured or set crossover size for each backend, in bytes.
     crossovers: Mutex<Vec<(Backend, usize)>>,
 }
 
 impl Gpu {
-    /// The device of this process: the first, or the one that the environment variable
-    /// `PACKETLANE_GPU` picks by its number. `off` there is as if there were none.
+    /// Returns the device of this process: the first, or the one that the environment variable
+    /// `PACKETLANE_GPU` selects by its number. With `off`, there is none.
     ///
     /// # Errors
     ///
-    /// If there is none, or it cannot be used; the same every time.
+    /// If there is no device, or it cannot be used; the same error every time.
     pub fn detect() -> Result<&'static Gpu, GpuError> {
         static DETECTED: OnceLock<Result<Gpu, GpuError>> = OnceLock::new();
         let detected = DETECTED.get_or_init(|| Cuda::open().map(Gpu::on));
         detected.as_ref().map_err(GpuError::clone)
     }
 
-    /// The device behind `driver`.
+    /// Creates a device from `driver`.
     pub fn on(driver: impl Driver + 'static) -> Self {
         Self {
             name: driver.name(),
@@ -47,13 +47,13 @@ impl Gpu {
         }
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many bytes of device memory are free, and how many there are.
+    /// Returns the free and the total device memory, in bytes.
     ///
     /// # Errors
     ///
@@ -63,79 +63,79 @@ impl Gpu {
         self.note(self.driver.memory())
     }
 
-    /// How many processors it has and how fast they are, if it tells.
+    /// Returns the number and clock of its processors, if the driver reports them.
     #[must_use]
     pub fn processors(&self) -> Option<Processors> {
         self.driver.processors()
     }
 
-    /// Sets how batches are cut and sent from now on.
+    /// Sets how batches are split and transferred from now on.
     pub fn configure(&self, config: PipelineConfig) {
         self.lock().config = config;
     }
 
-    /// Gives back device memory and page-locked memory, all wiped. They are taken again
-    /// for the next batch.
+    /// Wipes and frees device memory and page-locked memory. The next batch allocates them again.
     pub fn release(&self) {
         self.lock().release();
     }
 
-    /// The last error of a batch, or of anything else that was asked of the device.
+    /// Returns the last error of a batch or any other operation on the device.
     pub fn last_error(&self) -> Option<GpuError> {
         self.failures().0.clone()
     }
 
-    /// Whether the device has failed, and is not used again.
+    /// Whether the device has failed and is not used again.
     pub fn is_lost(&self) -> bool {
         self.failures().1
     }
 
     /// Seals each of `jobs` in place: encrypts its text, writes its tag.
     ///
-    /// `outcomes[i]` becomes [`Outcome::Sealed`](packetlane_lanes::Outcome::Sealed). Jobs with precomputed keystream, and
-    /// those of more than 63 MiB with their AAD, do not run here: they and their outcomes stay as
-    /// they are. On an error the same holds of all that was not finished.
+    /// `outcomes[i]` becomes [`Outcome::Sealed`](packetlane_lanes::Outcome::Sealed). Jobs of more
+    /// than 63 MiB with their AAD do not run here: they and their outcomes are unchanged. After an
+    /// error, the same holds for everything that was not finished.
     ///
     /// # Errors
     ///
-    /// If the device fails, or has.
+    /// If the device fails or has failed.
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key that is not in `keys`, or if
-    /// `outcomes` is shorter than `jobs`.
+    /// If a job lies outside `bytes` or its key is not in `keys`, or if `outcomes` is shorter than
+    /// `jobs`.
     pub fn seal(&self, work: Work<'_>) -> Result<(), GpuError> {
         let options = RunOptions::default();
         self.run(Op::Seal, work.into(), options).map(drop)
     }
 
-    /// Opens each of `jobs` in place: checks its tag, in constant time, and decrypts its
-    /// text if the tag is right.
+    /// Opens each of `jobs` in place: checks its tag in constant time, and decrypts its text if the
+    /// tag is correct.
     ///
-    /// `outcomes[i]` becomes [`Outcome::Authentic`](packetlane_lanes::Outcome::Authentic) or [`Outcome::BadTag`](packetlane_lanes::Outcome::BadTag); the text of a
-    /// forged packet stays encrypted. What does not run here is as for [`Gpu::seal`].
+    /// `outcomes[i]` becomes [`Outcome::Authentic`](packetlane_lanes::Outcome::Authentic) or
+    /// [`Outcome::BadTag`](packetlane_lanes::Outcome::BadTag); the text of a forged packet stays
+    /// encrypted. Jobs that do not run here are as for [`Gpu::seal`].
     ///
     /// # Errors
     ///
-    /// If the device fails, or has.
+    /// If the device fails or has failed.
     ///
     /// # Panics
     ///
-    /// As [`Gpu::seal`].
+    /// As for [`Gpu::seal`].
     pub fn open(&self, work: Work<'_>) -> Result<(), GpuError> {
         let options = RunOptions::default();
         self.run(Op::Open, work.into(), options).map(drop)
     }
 
-    /// [`Gpu::seal`] or [`Gpu::open`] with a say in how, and how it went.
+    /// Like [`Gpu::seal`] or [`Gpu::open`], with options. Returns timings.
     ///
     /// # Errors
     ///
-    /// If the device fails, or has, or is busy and the caller does not wait.
+    /// If the device fails or has failed, or is busy and the caller does not wait.
     ///
     /// # Panics
     ///
-    /// As [`Gpu::seal`].
+    /// As for [`Gpu::seal`].
     pub fn run<'r>(
         &'r self,
         op: Op,
@@ -143,14 +143,14 @@ impl Gpu {
         options: RunOptions<'r>,
     ) -> Result<Timings, GpuError> {
         work.bytes = match work.bytes {
-            // Of another driver's page-locked memory this one knows nothing.
+            // This driver cannot use another driver's page-locked memory.
             Bytes::Pinned(pinned, used) if !pinned.is_of(&self.driver) => {
                 Bytes::Plain(&mut pinned[..used])
             }
             bytes => bytes,
         };
         if let Bytes::Pinned(pinned, used) = &work.bytes {
-            assert!(*used <= pinned.len(), "more is used than there is");
+            assert!(*used <= pinned.len(), "more bytes are used than the arena has");
         }
         work.outcomes = &mut work.outcomes[..work.jobs.len()];
         self.usable()?;
@@ -164,12 +164,12 @@ impl Gpu {
         self.note(pipeline.run(run))
     }
 
-    /// From how many bytes of packets on, with their tags, this device seals a batch faster
-    /// than one thread of the CPU with `backend`; `usize::MAX` for never.
+    /// Returns the minimum size, in bytes of packets with their tags, for which this device seals a
+    /// batch faster than one CPU thread with `backend`; `usize::MAX` for never.
     ///
-    /// Measured when first asked, once for each backend, with batches of up to 8 MiB in
-    /// plain memory: some tens of milliseconds. Not less than 16 KiB, which are not worth
-    /// the question.
+    /// Measured on first use, once for each backend, with batches of up to 8 MiB in ordinary
+    /// memory, which takes tens of milliseconds. At least 16 KiB; smaller batches are not worth
+    /// measuring.
     pub fn crossover(&self, backend: Backend) -> usize {
         let mut known = self.crossovers();
         if let Some((_, bytes)) = known.iter().find(|(of, _)| *of == backend) {
@@ -180,7 +180,7 @@ impl Gpu {
         bytes
     }
 
-    /// Sets that number, in place of what would be or has been measured.
+    /// Sets the crossover size for `backend`, replacing the measured value.
     pub fn set_crossover(&self, backend: Backend, bytes: usize) {
         let mut known = self.crossovers();
         known.retain(|(of, _)| *of != backend);
@@ -193,12 +193,12 @@ impl Gpu {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes page-locked memory for an arena of `len` bytes, all zeros: twice as much is
-    /// taken (see [`Pinned`]).
+    /// Allocates page-locked memory for an arena of `len` bytes, all zeros. Twice that size is
+    /// allocated (see [`Pinned`]).
     ///
     /// # Errors
     ///
-    /// If there is not so much, or the device is lost.
+    /// If the memory is not available, or the device is lost.
     pub fn pinned(&self, len: usize) -> Result<Pinned, GpuError> {
         self.usable()?;
         self.note(Pinned::new(self.driver(), len))
@@ -209,7 +209,7 @@ impl Gpu {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pipeline> {
-        // A caller's help that panicked has left the transfers idle.
+        // If a caller's helper panicked, the transfers are idle.
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -217,7 +217,7 @@ impl Gpu {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error that made the device unusable, if one has.
+    /// Returns the error that made the device unusable, if any.
     pub(crate) fn usable(&self) -> Result<(), GpuError> {
         match &*self.failures() {
             (Some(error), true) => Err(error.clone()),
@@ -225,7 +225,7 @@ impl Gpu {
         }
     }
 
-    /// Keeps an error.
+    /// Records an error.
     pub(crate) fn note<T>(&self, result: Result<T, GpuError>) -> Result<T, GpuError> {
         if let Err(error) = &result {
             let mut failed = self.failures();
@@ -238,7 +238,7 @@ impl Gpu {
 }
 
 impl PartialEq for Gpu {
-    /// Whether it is the same one.
+    /// Whether both are the same device.
     fn eq(&self, other: &Self) -> bool {
         core::ptr::eq(self, other)
     }

@@ -18,7 +18,7 @@ pub const PTX: &str = include_str!("../kernels/packetlane.ptx");
 pub enum Op {
     /// Encrypt, and write the tag.
     Seal,
-    /// Check the tag, and decrypt if it is right.
+    /// Check the tag, and decrypt if it is correct.
     Open,
 }
 

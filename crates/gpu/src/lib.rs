@@ -1,10 +1,10 @@
-//! ChaCha20-Poly1305 over whole batches of packets on an NVIDIA GPU: the same jobs as
-//! `lanes` runs on a CPU, with the same bytes and the same verdicts.
+//! ChaCha20-Poly1305 over whole batches of packets on an NVIDIA GPU: the same jobs as `lanes` runs
+//! on a CPU, with the same bytes and the same verdicts.
 //!
-//! [`Gpu::detect`] looks for a device when the program runs: nothing of CUDA is needed to
-//! build this crate, and without a device or a driver it returns an error. [`Gpu::seal`] and
-//! [`Gpu::open`] run a batch. When the device fails in the middle of one, what it has
-//! finished is done and the rest is unchanged, so the CPU can go on.
+//! [`Gpu::detect`] looks for a device at run time: building this crate requires no CUDA toolkit,
+//! and without a device or a driver it returns an error. [`Gpu::seal`] and [`Gpu::open`] run a
+//! batch. If the device fails in the middle of one, packets that it has finished are done and the
+//! rest is unchanged, so the CPU can continue.
 //!
 //! ```no_run
 //! use packetlane_gpu::Gpu;
@@ -30,19 +30,20 @@
 //!
 //! From the bottom up:
 //!
-//! - [`driver`]: what is asked of a device; `cuda` is the real one.
-//! - `kernels`: which kernel for which length, and how to launch it. Source and PTX lie in
+//! - [`driver`]: the interface to a device; `cuda` implements it with CUDA.
+//! - `kernels`: which kernel for which length, and how to launch it. Source and PTX are in
 //!   `kernels/`.
-//! - `piece`: packets sorted and laid out to travel. `transfer`: one place through which
-//!   pieces travel. `pipeline`: the pieces of a batch in a few transfers at once.
-//! - `gpu`: [`Gpu`], which owns all of these. [`Pinned`]: an arena that the device reads and
-//!   writes itself.
-//! - `crossover`, `resident`, `copies`: measuring.
+//! - `piece`: packets sorted and laid out for transfer. `transfer`: a stream and its buffers,
+//!   through which pieces are transferred. `pipeline`: the pieces of a batch in several concurrent
+//!   transfers.
+//! - `gpu`: [`Gpu`], which owns all of these. [`Pinned`]: an arena that the device reads and writes
+//!   directly.
+//! - `crossover`, `resident`, `copies`: measurements.
 //!
-//! Keys, keystream and plaintext are wiped from device memory and staging when a piece is
-//! done, when something fails, and on drop.
+//! Keys, keystream and plaintext are wiped from device memory and staging when a piece is done,
+//! after any failure, and on drop.
 
-#![allow(unsafe_code, reason = "the edge to the driver")]
+#![allow(unsafe_code, reason = "calls the driver's C API")]
 
 mod copies;
 mod crossover;

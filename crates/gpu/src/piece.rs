@@ -1,29 +1,27 @@
-//! A piece of a batch, as it travels to the device: descriptors, keys and bytes.
+//! A piece of a batch, as it is transferred to the device: descriptors, keys and bytes.
 //!
-//! The packets of a piece are neighbours in the batch's list of jobs. In the piece they
-//! are sorted by blocks of text, so that the threads of a warp have equal work (in the
-//! order of arrival 13.5 % of them would be busy on the published mix, sorted 99.9 %).
-//! There are few lengths to tell apart ([`BUCKETS`]), so one pass counts the packets of
-//! each and a second one puts them where they belong: no comparison, and packets of like
-//! length keep their order.
+//! The packets of a piece are consecutive in the batch's list of jobs. In the piece they are sorted
+//! by blocks of text, so that the threads of a warp have equal work (in arrival order 13.5 % of
+//! them would be busy on the published mix; sorted, 99.9 %). There are few distinct lengths
+//! ([`BUCKETS`]), so one pass counts the packets of each and a second one moves them to their
+//! places: no comparison is needed, and packets of similar length keep their order.
 //!
-//! A piece lies in the memory of a transfer as
+//! The memory of a transfer holds a piece as
 //!
 //! ```text
 //! keys | packets | chunks | verdicts | bytes | partial
 //! ```
+//! Everything except `partial` is copied to the device at once, and `verdicts` and `bytes` are
+//! copied back at once. Only descriptors and verdicts are sorted. The bytes are in the order of the
+//! jobs, usually as a range of the arena ([`Texts`]).
 //!
-//! of which all but `partial` travels to the device in one copy, and `verdicts` and `bytes`
-//! back in another. Only descriptors and verdicts are sorted. The bytes lie in the order of
-//! the jobs, mostly as a range of the arena ([`Texts`]).
-//!
-//! A packet's descriptor has the first 4 bytes of its nonce; the last 8 lie in a key entry of
-//! 48 bytes, with key and AAD, where the kernels read them. BIP324's last 8 bytes are the
-//! epoch, so 224 packets of a session share an entry. Other protocols count in those bytes
-//! (WireGuard, QUIC, TLS), and then each packet has an entry of its own, as has each packet
-//! with AAD. [`bound`] counts one for every packet, so a piece has room for that; it travels
-//! as 48 more bytes of each packet. The entry of a packet is looked up among those of its own
-//! key, and only the last of them: nonces are counters, and an epoch does not come back.
+//! A packet's descriptor has the first 4 bytes of its nonce. The last 8 are in a key entry of 48
+//! bytes, with key and AAD. BIP324's last 8 bytes are the epoch, so 224 packets of a session share
+//! an entry. Other protocols count in those bytes (WireGuard, QUIC, TLS), so each of their packets
+//! has its own entry, as has each packet with AAD. [`bound`] counts one entry for every packet, so
+//! a piece always has room; the entry adds 48 bytes to each packet's transfer. A packet's entry is
+//! looked up by its key, and only the key's last entry is compared: nonces are counters, and an
+//! epoch never recurs.
 
 use crate::error::GpuError;
 use crate::kernels::{
@@ -33,19 +31,19 @@ use crate::kernels::{
 use core::ops::Range;
 use packetlane_lanes::{Job, Key, Outcome, TAG_LEN};
 
-/// The most that a piece takes, in bytes.
+/// Maximum size of a piece, in bytes.
 pub(crate) const MAX_PIECE: usize = 64 << 20;
 
-/// What the parts of a transfer begin at multiples of: as device memory does.
+/// Alignment of the parts of a transfer, in bytes: that of device memory.
 const ALIGNMENT: usize = 256;
 
-/// What gathered texts and AAD begin at multiples of.
+/// Alignment of gathered texts and AAD, in bytes.
 const CELL: u64 = 16;
 
-/// What the parts of a piece may take beyond the sum of [`bound`]s.
+/// Maximum size of a piece's parts beyond the sum of the [`bound`]s, in bytes.
 pub(crate) const SLACK: usize = 6 * ALIGNMENT;
 
-/// The most that a packet takes of a piece, in bytes, with a key entry of its own.
+/// Returns the maximum size of a packet in a piece, in bytes, including its own key entry.
 #[inline]
 pub(crate) fn bound(job: &Job) -> u64 {
     let text = cells(u64::from(job.text_len) + TAG_LEN as u64);
@@ -53,13 +51,13 @@ pub(crate) fn bound(job: &Job) -> u64 {
     text + cells(job.aad_len.into()) + chunks + (KEY_LEN + PACKET_LEN + 1) as u64
 }
 
-/// `len` bytes, rounded up to a multiple of [`CELL`].
+/// Returns `len` rounded up to a multiple of [`CELL`].
 #[inline]
 fn cells(len: u64) -> u64 {
     (len + (CELL - 1)) & !(CELL - 1)
 }
 
-/// From the first to the last of the arena's bytes that a job reads or writes.
+/// Returns the range of the arena from the first to the last byte that a job reads or writes.
 pub(crate) fn span(job: &Job) -> Range<u64> {
     let text = u64::from(job.text);
     let end = text + u64::from(job.text_len) + TAG_LEN as u64;
@@ -70,14 +68,13 @@ pub(crate) fn span(job: &Job) -> Range<u64> {
     text.min(aad)..end.max(aad + u64::from(job.aad_len))
 }
 
-/// Finds the key entry of each packet. Kept from piece to piece for its memory.
+/// Finds the key entry of each packet. Reused from piece to piece to keep its memory.
 #[derive(Default)]
 pub(crate) struct KeyEntries {
-    /// Of each key of the batch.
+    /// The last entry of each key of the batch.
     last: Vec<LastEntry>,
     piece: u32,
-    /// The entry of each job of the piece, or [`NO_ENTRY`] if the job does not run on the
-    /// device.
+    /// The entry of each job of the piece, or [`NO_ENTRY`] if the job does not run on the device.
     entries: Vec<u32>,
 }
 
@@ -88,13 +85,13 @@ const NO_ENTRY: u32 = u32::MAX;
 struct LastEntry {
     /// The last 8 bytes of its nonces.
     nonce: [u8; 8],
-    /// The number of the piece that has it.
+    /// The number of the piece that contains it.
     piece: u32,
     entry: u32,
 }
 
 impl KeyEntries {
-    /// For a piece of `jobs` jobs that name `keys` keys.
+    /// Prepares for a piece of `jobs` jobs that refer to `keys` keys.
     fn begin(&mut self, keys: usize, jobs: usize) {
         if self.last.len() < keys {
             self.last.resize(keys, LastEntry::default());
@@ -110,19 +107,19 @@ impl KeyEntries {
     }
 }
 
-/// How texts and AAD travel.
+/// How texts and AAD are transferred.
 pub(crate) enum Texts {
-    /// Each is copied separately, and begins at a multiple of 16. Nothing else of the arena
-    /// travels.
+    /// Each is copied separately, and begins at a multiple of 16. Other bytes of the arena are not
+    /// transferred.
     Gathered,
-    /// This range of the arena is copied as it lies there.
+    /// This range of the arena is copied as it is.
     Copied(Range<usize>),
-    /// This range of a pinned arena travels separately: the piece has no bytes in staging.
+    /// This range of a pinned arena is transferred directly: the piece has no bytes in staging.
     Pinned(Range<usize>),
 }
 
 impl Texts {
-    /// The range of a pinned arena that travels.
+    /// Returns the range of a pinned arena that is transferred.
     pub(crate) fn pinned(&self) -> Option<Range<usize>> {
         match self {
             Self::Pinned(span) => Some(span.clone()),
@@ -131,7 +128,7 @@ impl Texts {
     }
 }
 
-/// Where the parts of a piece lie in the memory of a transfer, in bytes.
+/// Offsets of the parts of a piece in the memory of a transfer, in bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Layout {
     packets: usize,
@@ -139,16 +136,16 @@ pub(crate) struct Layout {
     pub(crate) verdicts: usize,
     pub(crate) bytes: usize,
     partial: usize,
-    /// What lies in staging, and so what travels to the device.
+    /// Size of the data in staging, which is what is copied to the device.
     pub(crate) staged: usize,
-    /// What lies in device memory.
+    /// Size of the data in device memory.
     pub(crate) device: usize,
-    /// Where the keys end.
+    /// End of the keys.
     pub(crate) keys_end: usize,
 }
 
 impl Layout {
-    /// Where they lie on a device on which the piece begins at `at`.
+    /// Returns their addresses on a device if the piece begins at `at`.
     pub(crate) fn addresses(&self, at: u64) -> Addresses {
         let part = |offset: usize| at + offset as u64;
         Addresses {
@@ -164,11 +161,11 @@ impl Layout {
 
 /// A piece of a batch.
 pub(crate) struct Piece {
-    /// Its jobs in the batch's list. Those that do not run here are left out.
+    /// Its jobs in the batch's list. Those that do not run on the device are omitted.
     pub(crate) jobs: Range<usize>,
     pub(crate) texts: Texts,
     pub(crate) layout: Layout,
-    /// Which packet is the first of each bucket.
+    /// Index of the first packet of each bucket.
     pub(crate) starts: [u32; BUCKETS + 1],
     pub(crate) chunk_count: u32,
     /// The first job that needs each key entry, counted from `jobs.start`.
@@ -187,13 +184,13 @@ impl Piece {
         }
     }
 
-    /// How many packets it has.
+    /// Returns the number of packets.
     pub(crate) fn len(&self) -> usize {
         self.starts[BUCKETS] as usize
     }
 
-    /// Lays out the `jobs` of a batch for which `takes` holds. The sum of their bounds
-    /// fits 32 bits.
+    /// Lays out those of a batch's `jobs` for which `takes` holds. The sum of their bounds must fit
+    /// in 32 bits.
     pub(crate) fn plan(
         &mut self,
         key_entries: &mut KeyEntries,
@@ -266,7 +263,7 @@ impl Piece {
         (self.jobs, self.texts) = (jobs, texts);
     }
 
-    /// Writes what travels into `staging`, which is as long as the layout says.
+    /// Writes the data to transfer into `staging`, which has the length given by the layout.
     pub(crate) fn write(
         &self,
         key_entries: &KeyEntries,
@@ -295,7 +292,7 @@ impl Piece {
         for (entry, head) in staged_keys.iter_mut().zip(&self.heads) {
             let job = &all[*head as usize];
             let aad = match (job.aad_len, base) {
-                // There is none, or `gather` says where it is.
+                // There is none, or `gather` returns its place.
                 (0, _) | (_, None) => 0,
                 (_, Some(base)) => job.aad - base,
             };
@@ -330,8 +327,8 @@ impl Piece {
         }
     }
 
-    /// Writes the descriptors of packets and chunks. `text` says where a job's text is, of
-    /// which the key entry is known.
+    /// Writes the descriptors of packets and chunks. `text` returns the place of a job's text; the
+    /// key entries are known.
     fn describe(
         &self,
         entries: &[u32],
@@ -360,7 +357,7 @@ impl Piece {
         }
     }
 
-    /// Whether the verdicts that came back say that all was done.
+    /// Checks that the returned verdicts are complete.
     pub(crate) fn check(&self, op: Op, staging: &[u8]) -> Result<(), GpuError> {
         let most = match op {
             Op::Seal => 0,
@@ -377,8 +374,8 @@ impl Piece {
         &staging[self.layout.verdicts..][..self.len()]
     }
 
-    /// Hands out what came back whole: bytes, unless they lie in the arena already, and
-    /// outcomes.
+    /// Passes the results of a complete piece to the caller: bytes, unless they are in the arena
+    /// already, and outcomes.
     pub(crate) fn take(
         &self,
         op: Op,
@@ -417,7 +414,7 @@ impl Piece {
             let right = verdicts[packet_of(&mut next, job) as usize] == 1;
             *outcome = if right { done } else { Outcome::BadTag };
             if gathers {
-                // A forged text stays as it came.
+                // A forged text is unchanged.
                 if right {
                     let len = match op {
                         Op::Seal => job.text_len as usize + TAG_LEN,
@@ -431,12 +428,12 @@ impl Piece {
     }
 }
 
-/// 0 if all verdicts are 1; 1 if some are 0; more if there are others.
+/// Returns 0 if all verdicts are 1; 1 if some are 0; more if there are others.
 fn unlike_one(verdicts: &[u8]) -> u8 {
     verdicts.iter().fold(0, |all, verdict| all | (verdict ^ 1))
 }
 
-/// Which packet of a piece a job is, if `next` has the next one of each bucket.
+/// Returns the index of a job's packet in the piece; `next` holds the next index of each bucket.
 #[inline]
 fn packet_of(next: &mut [u32; BUCKETS + 1], job: &Job) -> u32 {
     let next = &mut next[bucket(job.text_len)];
@@ -445,22 +442,22 @@ fn packet_of(next: &mut [u32; BUCKETS + 1], job: &Job) -> u32 {
     packet
 }
 
-/// The part of a nonce that lies in a key entry.
+/// Returns the part of a nonce that is in a key entry.
 #[inline]
 fn last_of_nonce(job: &Job) -> [u8; 8] {
     let [_, _, _, _, last @ ..] = job.nonce;
     last
 }
 
-/// What a text takes with its tag where it is gathered, and what its AAD takes behind it. Of
-/// a packet of a piece, whose size is limited.
+/// Returns the size of a gathered text with its tag, and of the AAD after it. For a packet of a
+/// piece, whose size is limited.
 #[inline]
 fn gathered(job: &Job) -> [u32; 2] {
     let text = u64::from(job.text_len) + TAG_LEN as u64;
     [text, job.aad_len.into()].map(|len| cells(len) as u32)
 }
 
-/// A number within a piece, whose size is limited.
+/// Converts a number within a piece, whose size is limited.
 fn number(value: usize) -> u32 {
     u32::try_from(value).expect("a piece is addressed by 32 bits")
 }

@@ -1,4 +1,4 @@
-//! An arena in page-locked memory, from which a batch travels without a copy.
+//! An arena in page-locked memory, from which a batch is transferred without a copy.
 
 use crate::driver::{PinnedMemory, Shared};
 use crate::error::GpuError;
@@ -7,12 +7,12 @@ use core::ops::{Deref, DerefMut, Range};
 
 /// Page-locked memory for the arena of a batch.
 ///
-/// It is there twice. What is shown is one half; the device writes what it has sealed or
-/// opened to the other, and when all of it came back whole, the halves change places. So a
-/// device that is lost on the way back leaves every byte as it was, for the CPU to do, and
-/// the way back costs no copy. The half that is not shown holds what the arena held before:
-/// after sealing that is plaintext, as the arena of any batch holds what earlier turns
-/// left. [`Pinned::wipe_hidden`] wipes it, and drop wipes both.
+/// It is allocated twice. One half is visible; the device writes results to the other, and when all
+/// of them have come back complete, the halves are swapped. If a device is lost while it copies
+/// results back, every byte is therefore unchanged, and the CPU can do the work; and no extra copy
+/// is needed. The hidden half holds what the arena held before: after sealing that is plaintext, as
+/// any batch's arena holds bytes of earlier turns. [`Pinned::wipe_hidden`] wipes it, and drop wipes
+/// both.
 pub struct Pinned {
     front: PinnedMemory,
     back: PinnedMemory,
@@ -26,7 +26,7 @@ impl Pinned {
         })
     }
 
-    /// Writes zeros over the half that is not shown.
+    /// Overwrites the hidden half with zeros.
     pub fn wipe_hidden(&mut self) {
         wipe(self.back.bytes_mut());
     }
@@ -36,13 +36,13 @@ impl Pinned {
         self.front.is_of(driver)
     }
 
-    /// For copies in and out.
+    /// Returns the pointers for copies in and out.
     pub(crate) fn pointers(&mut self) -> (*const u8, *mut u8) {
         (self.front.pointer(), self.back.pointer())
     }
 
-    /// Shows what came back to the ranges `whole`, which are in order and apart, and what
-    /// was there before in the rest of `..used`.
+    /// Makes the returned results visible in the ranges `whole`, which are in order and disjoint,
+    /// and the previous bytes in the rest of `..used`.
     pub(crate) fn merge(&mut self, whole: &[Range<usize>], used: usize, may_change: bool) {
         let came: usize = whole.iter().map(Range::len).sum();
         if !may_change || came < used / 2 {
@@ -79,7 +79,7 @@ impl DerefMut for Pinned {
 
 impl core::fmt::Debug for Pinned {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        // Not its contents.
+        // Omits its contents.
         f.debug_struct("Pinned")
             .field("len", &self.len())
             .finish_non_exhaustive()

@@ -1,14 +1,14 @@
-//! A batch goes to the device and back.
+//! Transfers a batch to the device and back.
 //!
-//! The batch is cut into pieces, and the pieces take turns in a few [`Transfer`]s, each with
-//! a stream of its own: while one piece is copied to the device, another is computed and a
-//! third is copied back. The CPU fills and empties the transfers. Instead of waiting it can
-//! take packets from the batch's other end ([`Help`]); so both work until nothing is left,
-//! and neither has to know how fast the other is.
+//! The batch is split into pieces, which take turns in a few [`Transfer`]s, each with its own
+//! stream: while one piece is copied to the device, another is computed and a third is copied back.
+//! The CPU fills and empties the transfers. Instead of waiting it can process packets from the end
+//! of the batch ([`Help`]); both work until nothing is left, and neither needs to know how fast the
+//! other is.
 //!
-//! A piece is handed out when all of it came back, and not before. So whatever fails, a
-//! packet is either done, bytes and outcome, or unchanged, with its outcome as the caller
-//! has set it; and the caller can do the rest.
+//! Results of a piece are passed to the caller only when all of it has come back. Whatever fails, a
+//! packet is therefore either done, bytes and outcome, or unchanged, with the outcome that the
+//! caller has set; and the caller can do the rest.
 
 use crate::driver::Shared;
 use crate::error::GpuError;
@@ -21,13 +21,13 @@ use core::ops::Range;
 use packetlane_lanes::Job;
 use std::collections::VecDeque;
 
-/// How batches are cut and sent.
+/// How batches are split and transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipelineConfig {
-    /// In how many streams at once.
+    /// Number of concurrent streams.
     pub streams: usize,
-    /// In pieces of how many bytes at most, up to 64 MiB; a longer packet is a piece by
-    /// itself. Batches of a few pieces are cut into smaller ones.
+    /// Maximum size of a piece, in bytes, up to 64 MiB; a longer packet is a piece of its own.
+    /// Batches of a few pieces are split into smaller ones.
     pub piece_bytes: usize,
 }
 
@@ -40,41 +40,40 @@ impl Default for PipelineConfig {
     }
 }
 
-/// Smaller pieces are not worth their launches.
+/// Minimum size of a piece, in bytes: smaller ones are not worth their launches.
 const MIN_PIECE: usize = 1 << 20;
 
-/// How many jobs are a unit, if they take less than [`UNIT`].
+/// Maximum number of jobs in a unit of several jobs.
 const UNIT_JOBS: usize = 32;
 
-/// The most bytes of a piece that a unit of several jobs takes.
+/// Maximum size of a unit of several jobs, in bytes of a piece.
 const UNIT: usize = 64 << 10;
 
-/// What is kept from batch to batch.
+/// State that is kept from batch to batch.
 pub(crate) struct Pipeline {
     pub(crate) config: PipelineConfig,
     transfers: Vec<Transfer>,
     key_entries: KeyEntries,
-    /// What pieces are made of.
+    /// The units that pieces are built from.
     units: Vec<Unit>,
 }
 
-/// Neighbours in the list of jobs. One pass over the jobs cuts a batch into units, of which
-/// pieces are made.
+/// Consecutive jobs. One pass over the jobs splits a batch into units, from which pieces are built.
 #[derive(Clone)]
 struct Unit {
     jobs: Range<usize>,
     /// How many of them run on the device.
     packets: usize,
-    /// The most that they take of a piece.
+    /// Their maximum size in a piece, in bytes.
     bytes: u64,
-    /// From the first to the last of the arena's bytes that they read or write.
+    /// From the first to the last byte of the arena that they read or write.
     span: Range<u64>,
-    /// Whether none of them begins before the end of one that comes before it.
+    /// Whether none of them begins before the end of an earlier one.
     in_order: bool,
 }
 
 impl Unit {
-    /// Some of a batch's jobs, each of which is given to `check`.
+    /// Builds a unit from some of a batch's jobs, each of which is passed to `check`.
     fn of(all: &[Job], jobs: Range<usize>, check: impl Fn(&Job)) -> Self {
         let (mut packets, mut bytes) = (0, 0);
         let (mut start, mut end) = (u64::MAX, 0);
@@ -97,7 +96,7 @@ impl Unit {
         }
     }
 
-    /// This and the one behind it.
+    /// Merges this unit with the next one.
     fn join(&self, next: &Self) -> Self {
         Self {
             jobs: self.jobs.start..next.jobs.end,
@@ -108,7 +107,7 @@ impl Unit {
         }
     }
 
-    /// The most that travels of it.
+    /// Returns the maximum size of its transfer, in bytes.
     fn size(&self, pinned: bool) -> usize {
         match pinned {
             true => size(self.bytes.max(self.span.end - self.span.start)),
@@ -117,14 +116,14 @@ impl Unit {
     }
 }
 
-/// A batch under way.
+/// A batch in progress.
 pub(crate) struct Run<'r> {
     driver: &'r Shared,
     op: Op,
     work: DeviceWork<'r>,
     help: Option<Help<'r>>,
     timed: bool,
-    /// The ranges of a pinned arena that came back whole, in order.
+    /// The ranges of a pinned arena that have come back complete, in order.
     whole: Vec<Range<usize>>,
     timings: Timings,
 }
@@ -152,9 +151,9 @@ impl<'r> Run<'r> {
         matches!(self.work.bytes, Bytes::Pinned(..))
     }
 
-    /// The first piece of `units`, of which there are some, and how many of them it is. A
-    /// piece of one unit may be too large for the device: packets of a pinned arena that
-    /// cannot be cut apart.
+    /// Returns the first piece of `units`, which must not be empty, and how many units it takes. A
+    /// piece of one unit may be too large for the device: packets of a pinned arena that cannot be
+    /// separated.
     fn piece(&self, units: &[Unit], target: usize) -> (Unit, usize) {
         let (mut piece, mut count) = (units[0].clone(), 1);
         for unit in &units[1..] {
@@ -168,8 +167,8 @@ impl<'r> Run<'r> {
     }
 }
 
-/// The most bytes of text and AAD that a packet has which runs on the device: what it takes
-/// next to them fits in what is left of a piece.
+/// Maximum size of text and AAD of a packet that runs on the device, in bytes: the rest of a piece
+/// has room for what else it needs.
 const MAX_TEXT: u64 = (MAX_PIECE - (1 << 20)) as u64;
 
 /// Whether a job runs on the device.
@@ -178,12 +177,12 @@ fn takes(job: &Job) -> bool {
     u64::from(job.text_len) + u64::from(job.aad_len) <= MAX_TEXT
 }
 
-/// A number of bytes of host memory.
+/// Converts a number of bytes of host memory.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Leaves all transfers idle at the end of a batch, and where a caller's help panics too.
+/// Leaves all transfers idle at the end of a batch, even if a caller's helper panics.
 struct Ending<'p>(&'p mut Pipeline);
 
 impl Drop for Ending<'_> {
@@ -204,25 +203,25 @@ impl Pipeline {
         }
     }
 
-    /// Gives back all memory of the device's and all that is page-locked.
+    /// Frees all device memory and all page-locked memory.
     pub(crate) fn release(&mut self) {
         self.transfers.clear();
     }
 
-    /// Runs all jobs that the device takes, and those that the CPU helps with. On an
-    /// error, all that came back whole has been handed out.
+    /// Runs all jobs that the device takes, and those that the CPU helps with. On an error, the
+    /// results of all complete pieces have been passed to the caller.
     pub(crate) fn run(&mut self, mut run: Run<'_>) -> Result<Timings, GpuError> {
         let begin = std::time::Instant::now();
         let mut under_way = VecDeque::new();
         let ending = Ending(self);
         let mut done = ending.0.send_all(&mut run, &mut under_way);
-        // After an error: what had been sent before may come back yet.
+        // After an error: pieces that were sent before may still come back.
         for transfer in under_way {
             done = done.and(run.receive(&mut ending.0.transfers[transfer]));
         }
         drop(ending);
         if let Bytes::Pinned(pinned, used) = &mut run.work.bytes {
-            // After an error, the half that the device writes may be written yet.
+            // After an error, the device may still write to the hidden half.
             pinned.merge(&run.whole, *used, done.is_ok());
         }
         run.timings.total = begin.elapsed().as_secs_f64();
@@ -282,15 +281,15 @@ impl Pipeline {
         }
     }
 
-    /// Whether no job begins before the end of one that comes before it.
+    /// Whether no job begins before the end of an earlier one.
     fn is_in_order(&self) -> bool {
         let mut neighbours = self.units.windows(2);
         self.units.iter().all(|unit| unit.in_order)
             && neighbours.all(|units| units[0].span.end <= units[1].span.start)
     }
 
-    /// How many bytes the units of a piece take at most: few enough that copies, kernels and
-    /// the CPU's own work overlap, enough that each piece is worth its launches.
+    /// Returns the maximum size of a piece's units, in bytes: small enough that copies, kernels and
+    /// the CPU's own work overlap, large enough that each piece is worth its launches.
     fn piece_target(&self, streams: usize) -> usize {
         let total: u64 = self.units.iter().map(|unit| unit.bytes).sum();
         let share = size(total) / (2 * streams);
@@ -299,11 +298,11 @@ impl Pipeline {
     }
 }
 
-/// Cuts a batch into units of one job, or of at most `most` bytes. All jobs are given to
+/// Splits a batch into units of one job, or of at most `most` bytes. All jobs are passed to
 /// `check`.
 ///
-/// In a pinned arena a unit has a range to itself: what others have lies before or behind it.
-/// So jobs of which one reaches over the other are in one unit, however large it gets.
+/// In a pinned arena a unit has its own range: other units lie before or after it. Jobs that
+/// overlap in their ranges are therefore in one unit, however large it gets.
 fn cut(all: &[Job], check: impl Fn(&Job), most: usize, pinned: bool, units: &mut Vec<Unit>) {
     units.clear();
     let mut add = |mut unit: Unit| {
@@ -325,7 +324,7 @@ fn cut(all: &[Job], check: impl Fn(&Job), most: usize, pinned: bool, units: &mut
 }
 
 impl Run<'_> {
-    /// Sends a piece off, of a batch that is in order or not.
+    /// Sends a piece of a batch whose jobs are in order or not.
     fn send(
         &mut self,
         transfer: &mut Transfer,
@@ -337,7 +336,7 @@ impl Run<'_> {
         let range = size(unit.span.start)..size(unit.span.end);
         let (arena, texts) = match &mut work.bytes {
             Bytes::Pinned(pinned, _) => (Some(pinned.pointers()), Texts::Pinned(range)),
-            // The range has no bytes of other pieces, and few that are of no packet.
+            // The range has no bytes of other pieces, and few that belong to no packet.
             Bytes::Plain(_) if in_order && range.len() <= size(unit.bytes) => {
                 (None, Texts::Copied(range))
             }
@@ -356,7 +355,7 @@ impl Run<'_> {
         unsafe { transfer.start(self.op, arena, self.timed) }
     }
 
-    /// Waits for a piece and hands it out.
+    /// Waits for a piece and passes its results to the caller.
     fn receive(&mut self, transfer: &mut Transfer) -> Result<(), GpuError> {
         let (op, work, whole) = (self.op, self.work.reborrow(), &mut self.whole);
         let DeviceWork {
@@ -384,7 +383,8 @@ mod tests {
         }
     }
 
-    /// Behind which jobs there is a cut, of jobs with these spans and units as small as can be.
+    /// Returns the jobs after which units are cut, for jobs with these spans and units as small as
+    /// possible.
     fn cuts(spans: &[Range<u32>], pinned: bool) -> Vec<usize> {
         let jobs = spans
             .iter()
@@ -395,16 +395,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_reaches_over_a_cut() {
+    fn no_packet_crosses_a_cut() {
         assert_eq!(cuts(&[], true), []);
         assert_eq!(cuts(&[5..29, 29..50, 55..90], true), [1, 2, 3]);
-        // Neighbours out of order stay together.
+        // Out-of-order packets next to each other stay together.
         let swapped = [0..20, 40..60, 20..40, 60..80];
         assert_eq!(cuts(&swapped, true), [1, 3, 4]);
-        // So does all that one packet reaches back over.
+        // So does everything that one packet reaches back over.
         assert_eq!(cuts(&[20..40, 40..60, 60..80, 0..90], true), [4]);
         assert_eq!(cuts(&[0..45, 40..60, 60..80], true), [2, 3]);
-        // Where bytes are gathered, that does not matter.
+        // If bytes are gathered, that does not matter.
         assert_eq!(cuts(&[0..45, 40..60], false), [1, 2]);
     }
 

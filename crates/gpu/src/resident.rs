@@ -1,4 +1,4 @@
-//! A batch that stays on the device, for the kernels to be timed by themselves.
+//! A batch that stays on the device, to time the kernels alone.
 
 use crate::driver::DeviceMemory;
 use crate::error::GpuError;
@@ -9,27 +9,25 @@ use crate::transfer::Transfer;
 use crate::work::check;
 use packetlane_lanes::{Job, Key, Outcome};
 
-/// A batch that lies in device memory, for the kernels to be timed by themselves.
+/// A batch in device memory, to time the kernels alone.
 pub struct Resident<'g> {
     gpu: &'g Gpu,
     transfer: Transfer,
-    /// The same as it came: a run changes it, and what has been opened cannot be opened
-    /// again.
+    /// A copy of the original: a run changes the batch, and an opened batch cannot be opened again.
     pristine: DeviceMemory,
     jobs: Vec<Job>,
 }
 
 impl Gpu {
-    /// Copies a batch to the device, to stay there in one piece. Jobs with precomputed
-    /// keystream are left out.
+    /// Copies a batch to the device, where it stays in one piece.
     ///
     /// # Errors
     ///
-    /// If the device fails, or has, or if there is no room.
+    /// If the device fails or has failed, or has too little memory.
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key that is not in `keys`.
+    /// If a job lies outside `bytes` or its key is not in `keys`.
     pub fn resident(
         &self,
         op: Op,
@@ -74,14 +72,14 @@ impl<'g> Resident<'g> {
         })
     }
 
-    /// How many packets it has.
+    /// Returns the number of packets.
     #[must_use]
     pub fn packets(&self) -> usize {
         self.transfer.piece.len()
     }
 
-    /// Runs the kernels on the batch as it was sent. Returns the seconds that they take, by
-    /// the device's clock.
+    /// Runs the kernels on the original batch. Returns their time in seconds, by the device's
+    /// clock.
     ///
     /// # Errors
     ///
@@ -90,8 +88,8 @@ impl<'g> Resident<'g> {
         self.gpu.note(self.transfer.rerun(&self.pristine))
     }
 
-    /// Copies the results of the last run into the bytes and the outcomes of the batch that
-    /// this was made of.
+    /// Copies the results of the last run into the bytes and outcomes of the batch that this was
+    /// created from.
     ///
     /// # Errors
     ///
@@ -99,7 +97,7 @@ impl<'g> Resident<'g> {
     ///
     /// # Panics
     ///
-    /// If they are shorter than those, or if the last run failed or there was none.
+    /// If they are shorter than the original ones, or if the last run failed or there was none.
     pub fn fetch(&mut self, bytes: &mut [u8], outcomes: &mut [Outcome]) -> Result<(), GpuError> {
         self.gpu
             .note(self.transfer.fetch(bytes, &self.jobs, outcomes))

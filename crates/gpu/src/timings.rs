@@ -1,10 +1,10 @@
-//! How a batch went on the device.
+//! Timings of a batch on the device.
 
-/// How a batch went. Times are in seconds and, except for `total`, sums over all pieces,
-/// which overlap; they are 0 unless [`RunOptions::timed`](crate::RunOptions::timed) was set.
+/// Timings of a batch, in seconds. Except for `total`, they are sums over all pieces, which
+/// overlap, and are 0 unless [`RunOptions::timed`](crate::RunOptions::timed) was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timings {
-    /// Host to host, by the CPU's clock.
+    /// From host memory to host memory, by the CPU's clock.
     pub total: f64,
     /// Copies to the device, by the device's clock.
     pub to_device: f64,
@@ -18,8 +18,8 @@ pub struct Timings {
     pub bytes_from_device: usize,
     /// Packets that ran on the device.
     pub packets: usize,
-    /// Packets that the CPU did meanwhile.
+    /// Packets that the CPU processed in the meantime.
     pub helped: usize,
-    /// Pieces that the batch was cut into on the device.
+    /// Number of pieces on the device.
     pub pieces: usize,
 }

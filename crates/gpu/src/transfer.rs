@@ -1,5 +1,5 @@
-//! One of the places through which pieces travel: a stream, staging memory on the host, and
-//! device memory.
+//! A transfer: a stream, staging memory on the host, and device memory, through which pieces are
+//! transferred.
 
 use crate::driver::{Address, DeviceMemory, Event, PinnedMemory, Shared, Stream};
 use crate::error::GpuError;
@@ -9,8 +9,8 @@ use crate::timings::Timings;
 use crate::wipe::wipe;
 use packetlane_lanes::{Job, Outcome};
 
-/// How much memory is taken for `len` bytes: to take page-locked memory takes long, so a
-/// transfer should grow seldom.
+/// Returns how much memory to allocate for `len` bytes. Allocating page-locked memory is slow, so a
+/// transfer should grow rarely.
 fn capacity(len: usize) -> usize {
     const STEP: usize = 1 << 20;
     match len {
@@ -19,7 +19,7 @@ fn capacity(len: usize) -> usize {
     }
 }
 
-/// A transfer. Its stream is waited for before its memory is touched or given back.
+/// A transfer. It waits for its stream before its memory is accessed or freed.
 pub(crate) struct Transfer {
     driver: Shared,
     stream: Stream,
@@ -31,20 +31,20 @@ pub(crate) struct Transfer {
     op: Op,
     pub(crate) piece: Piece,
     state: State,
-    /// How much of staging, and of device memory, may hold secrets.
+    /// How many bytes of staging, and of device memory, may hold secrets.
     staged: usize,
     on_device: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing of it is under way, and both memories are clean.
+    /// No work is in flight, and both memories are clean.
     Idle,
-    /// All of its work has been added.
+    /// All of its work has been queued.
     UnderWay,
-    /// What was uploaded has run, and is there to be fetched or to run again.
+    /// The uploaded piece has run, and can be fetched or run again.
     Resident,
-    /// Something went wrong: its work is not all there, or not known to be done.
+    /// An error occurred: its work is not queued completely, or not known to be done.
     Broken,
 }
 
@@ -65,7 +65,7 @@ impl Transfer {
         })
     }
 
-    /// Makes room for what `piece` says, and returns the staging to be written.
+    /// Allocates memory for the piece, and returns the staging to be written.
     pub(crate) fn stage(&mut self) -> Result<(&mut Piece, &mut [u8]), GpuError> {
         debug_assert!(self.state == State::Idle);
         let layout = self.piece.layout;
@@ -74,7 +74,7 @@ impl Transfer {
             .as_ref()
             .is_none_or(|had| had.bytes().len() < layout.staged)
         {
-            // The old one first: there may be no room for both.
+            // Frees the old one first: there may be no room for both.
             self.staging = None;
             self.staging = Some(PinnedMemory::new(&self.driver, capacity(layout.staged))?);
         }
@@ -87,18 +87,18 @@ impl Transfer {
             self.device = Some(DeviceMemory::new(&self.driver, capacity(layout.device))?);
         }
         self.staged = layout.staged;
-        let staging = self.staging.as_mut().expect("made above");
+        let staging = self.staging.as_mut().expect("allocated above");
         Ok((&mut self.piece, &mut staging.bytes_mut()[..layout.staged]))
     }
 
-    /// Adds all work of the piece to the stream: to the device, kernels, back, wiped. A
-    /// piece of a pinned arena travels from `front` of it, and back to `back`.
+    /// Queues all work of the piece: copy to the device, kernels, copy back, wipe. A piece of a
+    /// pinned arena is copied from `front`, and back to `back`.
     ///
     /// # Safety
     ///
-    /// Where the piece is a range of a pinned arena, both pointers are to page-locked memory of this driver
-    /// that has it, which nobody reads or writes in it, nor gives back, before the transfer is
-    /// idle again.
+    /// If the piece is a range of a pinned arena, both pointers must point to page-locked memory of
+    /// this driver that contains the range. Nobody may access that range or free the memory before
+    /// the transfer is idle again.
     pub(crate) unsafe fn start(
         &mut self,
         op: Op,
@@ -111,7 +111,7 @@ impl Transfer {
             let event = || Event::new(&self.driver);
             self.events = Some([event()?, event()?, event()?, event()?]);
         }
-        // Until all of it has been added.
+        // Until all of it has been queued.
         self.state = State::Broken;
         self.on_device = self.piece.layout.device;
         let record = |event: usize| match &self.events {
@@ -145,7 +145,7 @@ impl Transfer {
 
     /// # Safety
     ///
-    /// As [`Transfer::start`].
+    /// As for [`Transfer::start`].
     unsafe fn copy_in(&self, arena: Option<(*const u8, *mut u8)>) -> Result<(), GpuError> {
         let (stream, device) = (self.stream.handle(), self.device().at());
         let layout = self.piece.layout;
@@ -169,7 +169,7 @@ impl Transfer {
 
     /// # Safety
     ///
-    /// What the piece says has been or will be copied to the device before.
+    /// The piece's data has been copied to the device, or its copy is queued.
     unsafe fn launch(&self) -> Result<(), GpuError> {
         let at = self.piece.layout.addresses(self.device().at());
         let stream = self.stream.handle();
@@ -189,7 +189,7 @@ impl Transfer {
 
     /// # Safety
     ///
-    /// As [`Transfer::start`].
+    /// As for [`Transfer::start`].
     unsafe fn copy_out(&self, arena: Option<(*const u8, *mut u8)>) -> Result<(), GpuError> {
         let (stream, device) = (self.stream.handle(), self.device().at());
         let layout = self.piece.layout;
@@ -201,7 +201,7 @@ impl Transfer {
                 self.driver.copy_out(stream, to, at, span.len())?;
             }
         }
-        // Verdicts, and behind them the bytes, if they are in staging.
+        // Verdicts, and after them the bytes, if they are in staging.
         let start = layout.verdicts;
         // SAFETY: as in `copy_in`.
         unsafe {
@@ -212,8 +212,8 @@ impl Transfer {
         }
     }
 
-    /// Copies the piece to the device, and what came there to `pristine`, which has room for
-    /// it, and waits.
+    /// Copies the piece to the device, and from there to `pristine`, which has room for it, and
+    /// waits.
     pub(crate) fn upload(&mut self, op: Op, pristine: &DeviceMemory) -> Result<(), GpuError> {
         let event = || Event::new(&self.driver);
         self.events = Some([event()?, event()?, event()?, event()?]);
@@ -221,18 +221,18 @@ impl Transfer {
         self.state = State::Broken;
         self.on_device = self.piece.layout.device;
         let copied = self.add_upload(pristine);
-        // Whatever was added, before the memory may be given back.
+        // Waits for whatever was queued, before the memory may be freed.
         let done = self.stream.wait();
         copied.and(done)
     }
 
     fn add_upload(&self, pristine: &DeviceMemory) -> Result<(), GpuError> {
-        // SAFETY: there is no arena. What waits is waited for by `upload`.
+        // SAFETY: there is no arena. `upload` waits for the stream.
         unsafe { self.copy_in(None)? };
         self.copy_within(pristine.at(), self.device().at())
     }
 
-    /// Copies what travelled from one place of the device to another.
+    /// Copies the transferred data within device memory.
     fn copy_within(&self, to: Address, from: Address) -> Result<(), GpuError> {
         let staged = self.piece.layout.staged;
         // SAFETY: one is the transfer's memory, one has as much room, and neither is given back
@@ -243,27 +243,27 @@ impl Transfer {
         }
     }
 
-    /// Runs the kernels on what was uploaded. Returns the seconds that they take.
+    /// Runs the kernels on the uploaded piece. Returns their time in seconds.
     pub(crate) fn rerun(&mut self, pristine: &DeviceMemory) -> Result<f64, GpuError> {
         self.state = State::Broken;
         let added = self.add_rerun(pristine);
         let done = self.stream.wait();
         added.and(done)?;
         self.state = State::Resident;
-        let [_, start, end, _] = self.events.as_ref().expect("made by `upload`");
+        let [_, start, end, _] = self.events.as_ref().expect("created by `upload`");
         start.seconds_to(end)
     }
 
     fn add_rerun(&self, pristine: &DeviceMemory) -> Result<(), GpuError> {
-        let [_, start, end, _] = self.events.as_ref().expect("made by `upload`");
+        let [_, start, end, _] = self.events.as_ref().expect("created by `upload`");
         self.copy_within(self.device().at(), pristine.at())?;
         start.record(&self.stream)?;
-        // SAFETY: what the piece says is on the device; the rest `launch` promises.
+        // SAFETY: the piece's data is on the device; `launch` guarantees the rest.
         unsafe { self.launch()? };
         end.record(&self.stream)
     }
 
-    /// Hands out the results of the last run.
+    /// Passes the results of the last run to the caller.
     pub(crate) fn fetch(
         &mut self,
         bytes: &mut [u8],
@@ -271,7 +271,7 @@ impl Transfer {
         outcomes: &mut [Outcome],
     ) -> Result<(), GpuError> {
         assert!(self.state == State::Resident, "nothing has run");
-        // SAFETY: there is no arena. What waits is waited for.
+        // SAFETY: there is no arena. The stream is waited for below.
         let added = unsafe { self.copy_out(None) };
         let done = self.stream.wait();
         added.and(done)?;
@@ -282,14 +282,14 @@ impl Transfer {
         Ok(())
     }
 
-    /// Wipes what was uploaded.
+    /// Wipes the uploaded data.
     pub(crate) fn forget(&mut self, pristine: &DeviceMemory) {
-        // SAFETY: it is as long, and `abandon` waits before it may be given back.
+        // SAFETY: it has the same length, and `abandon` waits before it may be freed.
         let added = unsafe {
             self.driver
                 .zero(self.stream.handle(), pristine.at(), pristine.len())
         };
-        // A lost device has no memory that anybody can read.
+        // Nobody can read the memory of a lost device.
         let _ = added;
         self.state = State::Broken;
         self.abandon();
@@ -304,7 +304,7 @@ impl Transfer {
         done
     }
 
-    /// Waits until the piece has come back whole, gives it to `take` with what is in
+    /// Waits until the piece has come back completely, passes it to `take` with the data in
     /// staging, and wipes.
     pub(crate) fn finish(
         &mut self,
@@ -335,11 +335,11 @@ impl Transfer {
         timings.bytes_to_device += layout.staged + pinned;
         timings.bytes_from_device += layout.staged - layout.verdicts + pinned;
         take(&self.piece, self.staging().bytes());
-        // The zeros that were written on the device came after all else in its stream.
+        // The zeros were queued last in the stream, so device memory is clean.
         self.on_device = 0;
         self.state = State::Idle;
-        // What has been sealed is no secret, and lies where the plaintext did. What was copied
-        // between packets may be one.
+        // Sealed packets are not secret, and have overwritten the plaintext. Bytes copied between
+        // packets may be secret.
         let secret = match (self.op, &self.piece.texts) {
             (Op::Seal, Texts::Gathered | Texts::Pinned(_)) => self.piece.layout.keys_end,
             (Op::Seal, Texts::Copied(_)) | (Op::Open, _) => self.staged,
@@ -349,7 +349,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Ends what is under way, whatever it was, and wipes.
+    /// Ends all work in flight, and wipes.
     pub(crate) fn abandon(&mut self) {
         if self.state == State::Idle && self.staged == 0 && self.on_device == 0 {
             return;

@@ -1,6 +1,6 @@
-//! Wiping of what may be megabytes.
+//! Wiping of large buffers.
 
-/// Writes zeros that the compiler does not leave out.
+/// Overwrites bytes with zeros; the compiler does not remove the writes.
 pub(crate) fn wipe(bytes: &mut [u8]) {
     // Not `zeroize`, which writes byte by byte.
     bytes.fill(0);

@@ -1,4 +1,4 @@
-//! What a device is asked to do: the [`Work`] of a CPU, whose bytes may be page-locked.
+//! The work of a device: the [`Work`] of a CPU, with bytes that may be page-locked.
 
 use crate::piece::span;
 use crate::pinned::Pinned;
@@ -8,15 +8,15 @@ use packetlane_lanes::{Job, Key, Outcome, Work};
 /// The bytes that the jobs of a batch refer to.
 #[derive(Debug)]
 pub enum Bytes<'b> {
-    /// Any memory. Packets are copied to page-locked memory and from there.
+    /// Ordinary memory. Packets are copied through page-locked memory.
     Plain(&'b mut [u8]),
-    /// A page-locked arena, of which bytes `..used` mean something. The device copies from
-    /// and to it. The bytes behind `used` may have changed afterwards.
+    /// A page-locked arena, of which only bytes `..used` hold data. The device accesses it
+    /// directly. Bytes after `used` may change.
     Pinned(&'b mut Pinned, usize),
 }
 
 impl Bytes<'_> {
-    /// Those that mean something, for the CPU.
+    /// Returns the bytes that hold data, for the CPU.
     pub(crate) fn get(&mut self) -> &mut [u8] {
         match self {
             Self::Plain(bytes) => bytes,
@@ -32,17 +32,17 @@ impl Bytes<'_> {
     }
 }
 
-/// Jobs and everything that running them on a device takes: as [`Work`], with bytes that may
-/// be page-locked.
+/// A list of jobs with everything needed to run them on a device: like [`Work`], with bytes that
+/// may be page-locked.
 pub struct DeviceWork<'w> {
     /// The buffer that the jobs' offsets refer to.
     pub bytes: Bytes<'w>,
     /// The keys.
     pub keys: &'w [Key],
-    /// What to do.
+    /// The jobs.
     pub jobs: &'w [Job],
-    /// Receives what became of each job: `outcomes[i]` of `jobs[i]`. At least as long as
-    /// `jobs`.
+    /// Receives the outcome of each job: `outcomes[i]` belongs to `jobs[i]`. Must be at least as
+    /// long as `jobs`.
     pub outcomes: &'w mut [Outcome],
 }
 
@@ -58,7 +58,7 @@ impl<'w> From<Work<'w>> for DeviceWork<'w> {
 }
 
 impl DeviceWork<'_> {
-    /// The same work, borrowed for a shorter time.
+    /// Returns the same work, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> DeviceWork<'_> {
         DeviceWork {
             bytes: self.bytes.reborrow(),
@@ -68,11 +68,11 @@ impl DeviceWork<'_> {
         }
     }
 
-    /// Some of the jobs, for the CPU.
+    /// Returns some of the jobs, for the CPU.
     ///
     /// # Panics
     ///
-    /// If there are no such jobs.
+    /// If the range exceeds the list of jobs.
     pub fn jobs(&mut self, range: Range<usize>) -> Work<'_> {
         Work {
             bytes: self.bytes.get(),
@@ -85,7 +85,7 @@ impl DeviceWork<'_> {
 
 /// # Panics
 ///
-/// If a job lies outside `len` bytes or names a key that is not in `keys`.
+/// If a job lies outside `len` bytes or its key is not in `keys`.
 #[inline]
 pub(crate) fn check(len: usize, keys: &[Key], job: &Job) {
     assert!(
@@ -94,37 +94,37 @@ pub(crate) fn check(len: usize, keys: &[Key], job: &Job) {
     );
     assert!(
         job.key < keys.len(),
-        "a job names key {} of {}",
+        "a job has key {} of {}",
         job.key,
         keys.len()
     );
 }
 
-/// Does jobs of the batch on the CPU, whichever they are.
+/// Runs any of the batch's jobs on the CPU.
 pub type Helper<'h> = dyn FnMut(Work<'_>) + 'h;
 
-/// What the CPU does while it would wait for the device.
+/// How the CPU helps instead of waiting for the device.
 pub struct Help<'h> {
-    /// About how many bytes of packets it takes at a time.
+    /// About how many bytes of packets it processes at a time.
     pub bytes: usize,
-    /// Does them.
+    /// Runs the jobs.
     pub run: &'h mut Helper<'h>,
 }
 
-/// How to run one batch.
+/// Options for running one batch.
 #[derive(Default)]
 pub struct RunOptions<'w> {
-    /// What the CPU does meanwhile; nothing if none.
+    /// How the CPU helps in the meantime; `None` to wait.
     pub help: Option<Help<'w>>,
     /// Whether to time the stages, which costs four events for each piece.
     pub timed: bool,
-    /// Whether to fail with [`GpuError::Busy`](crate::GpuError::Busy) rather than wait for
+    /// Whether to fail with [`GpuError::Busy`](crate::GpuError::Busy) instead of waiting for
     /// another batch.
     pub unless_busy: bool,
 }
 
-/// The first jobs, from number `from` on, that have not run: a run of neighbours, as long as
-/// it gets. For the CPU to do after a batch has been on the device.
+/// Returns the first consecutive jobs, from index `from` on, that have not run, as many as
+/// possible. For the CPU to run after a batch has been on the device.
 #[must_use]
 pub fn pending(outcomes: &[Outcome], from: usize) -> Option<Range<usize>> {
     let is_pending = |outcome: &Outcome| *outcome == Outcome::Pending;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pending_comes_in_runs() {
+    fn pending_jobs_are_found_in_runs() {
         let ranges = |text: &str| {
             let outcome = |letter| match letter {
                 '.' => Outcome::Pending,

@@ -92,7 +92,7 @@ fn mixed_batches_of_thousands_of_sessions() {
     }
 }
 
-/// Nonces that do not count need a key entry each.
+/// Nonces that do not count need their own key entries.
 #[test]
 fn any_nonces() {
     let (_, gpu) = device(1, 4, 20_000);
@@ -105,7 +105,7 @@ fn any_nonces() {
     same(&gpu, &made.sealed(&mut random, 5));
 }
 
-/// How many bytes lie from the first to the last of the packets, if they are in order.
+/// Returns the number of bytes from the first to the last of the packets, if they are in order.
 fn span(made: &Made) -> usize {
     let [first, .., last] = &made.jobs[..] else {
         panic!("several packets")
@@ -113,9 +113,9 @@ fn span(made: &Made) -> usize {
     (last.text + last.text_len + 16 - first.text) as usize
 }
 
-/// Where much lies between packets, or where they are out of order, each is copied by itself.
+/// If there are large gaps between packets, or they are out of order, each is copied separately.
 #[test]
-fn packets_are_gathered_where_they_lie_apart() {
+fn scattered_packets_are_gathered() {
     let (_, gpu) = device(1, 1, 8 << 20);
     let mut random = Random::new(4);
     let made = Made::new(&mut random, &[40; 1000], 10, 3);
@@ -187,7 +187,7 @@ fn a_pinned_arena_is_copied_directly() {
         let (stand_in, gpu) = device(seed, streams, 1 << (12 + random.below(9)));
         let lengths: Vec<usize> = (0..1 + random.below(3000)).map(|_| random.mail()).collect();
         let mut made = Made::new(&mut random, &lengths, 300, 9);
-        // Neighbours out of order, which stay together, and some that do not run.
+        // Out-of-order packets next to each other, which stay together, and some that do not run.
         for _ in 0..random.below(20) {
             let place = random.below(made.jobs.len());
             let other = (place + random.below(4)).min(made.jobs.len() - 1);
@@ -210,7 +210,7 @@ fn a_pinned_arena_is_copied_directly() {
             assert!(timings.packets == made.jobs.len());
             assert!(outcomes == verdicts, "verdicts");
             assert!(pinned[..used] == expected.bytes[..], "bytes");
-            // Again in the same arena, over the results: only a part of it is used.
+            // Again in the same arena, over the results: only part of it is used.
             let half = made.jobs.len() / 2;
             let used = |job: &Job| (job.text + job.text_len) as usize + 16;
             let used = expected.jobs[half..].iter().map(used).max().unwrap();
@@ -399,7 +399,7 @@ fn help_that_panics() {
         let with = RunOptions {
             help: Some(Help {
                 bytes: 5000,
-                run: &mut |_| panic!("of the caller's"),
+                run: &mut |_| panic!("the caller's own panic"),
             }),
             ..RunOptions::default()
         };
@@ -470,9 +470,9 @@ fn out_of_range_jobs_panic_before_anything_is_done() {
     .unwrap();
 }
 
-/// Packets share a key entry if the last 8 bytes of their nonces are equal. With nonces that
-/// count there, each packet has an entry of its own. That is all that is copied in addition,
-/// and the result equals the CPU's.
+/// Packets share a key entry if the last 8 bytes of their nonces are equal. If nonces count in
+/// these bytes, each packet has its own entry. Only the entries are copied in addition, and the
+/// result equals the CPU's.
 #[test]
 fn nonces_with_a_counter_in_their_last_bytes() {
     const ENTRY: usize = 48;
@@ -498,7 +498,7 @@ fn nonces_with_a_counter_in_their_last_bytes() {
         panic!("four runs")
     };
     let packets = made.jobs.len();
-    // The arena's bytes, without what may lie between two pieces, descriptors and verdicts.
+    // The arena's bytes, without any between two pieces, descriptors and verdicts.
     let other = span(&made) + packets * (16 + 1) - 8 * own.1;
     assert!(
         shared.0 <= other + shared.1 * (3 * ENTRY + 6 * 256),
@@ -533,7 +533,7 @@ fn memory_is_freed() {
     assert_eq!(stand_in.unclean(), 0);
 }
 
-/// The tests of failures rely on this.
+/// The tests of failures depend on this.
 #[test]
 fn finishing_on_the_cpu() {
     let mut made = Made::new(&mut Random::new(5), &[100; 70], 10, 4);

@@ -157,7 +157,7 @@ fn batches_through_the_driver_api() {
 }
 
 #[test]
-#[ignore = "run by the test before, in a process of its own"]
+#[ignore = "run by the previous test, in its own process"]
 fn child_batches() {
     assert_eq!(device_name().unwrap(), "a device without hardware");
     let gpu = Gpu::detect().unwrap();
@@ -174,12 +174,12 @@ fn child_batches() {
 #[test]
 fn missing_parts_are_reported_in_one_line() {
     for (fake, setting, line) in [
-        ("init=100", None, "no CUDA device: the driver finds none"),
-        ("devices=0", None, "no CUDA device: the driver finds none"),
+        ("init=100", None, "no CUDA device: the driver finds no device"),
+        ("devices=0", None, "no CUDA device: the driver finds no device"),
         (
             "init=34",
             None,
-            "no CUDA device: there is no NVIDIA driver here",
+            "no CUDA device: no NVIDIA driver is installed",
         ),
         (
             "init=804",
@@ -211,7 +211,7 @@ fn missing_parts_are_reported_in_one_line() {
 }
 
 #[test]
-#[ignore = "run by the test before, in a process of its own"]
+#[ignore = "run by the previous test, in its own process"]
 fn child_says() {
     let fake = std::env::var("FAKE_CUDA").unwrap();
     let (_, line) = fake.split_once("says=").unwrap();
@@ -225,7 +225,7 @@ fn a_full_or_lost_device_is_recognised_by_its_status() {
 }
 
 #[test]
-#[ignore = "run by the test before, in a process of its own"]
+#[ignore = "run by the previous test, in its own process"]
 fn child_fails() {
     let gpu = Gpu::detect().unwrap();
     let full = std::env::var("FAKE_CUDA").unwrap().starts_with("memory");

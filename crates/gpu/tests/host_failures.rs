@@ -1,5 +1,5 @@
-//! A device that fails during a batch, at every call: what came back is done, the rest is
-//! unchanged, and the CPU can finish it. No secret is left behind, and no resource is lost.
+//! A device that fails during a batch, at every call: results that came back are complete, the rest
+//! is unchanged, and the CPU can finish it. No secret is left behind, and no resource is leaked.
 
 mod common;
 
@@ -21,7 +21,7 @@ struct How {
     timed: bool,
 }
 
-/// All ways to run a batch. Help and events are independent.
+/// All combinations of options. Help and events are independent.
 fn run_options() -> impl Iterator<Item = How> {
     (0..4).map(|bits| How {
         pinned: bits & 1 != 0,
@@ -222,7 +222,7 @@ fn no_secret_is_left_behind() {
             assert_eq!(stand_in.unclean(), 0);
         }
     }
-    // Checks that the search finds secrets that are there.
+    // Checks that the search finds planted secrets.
     let (stand_in, gpu) = device(7, 3, 30_000);
     let mut pinned = gpu.pinned(100).unwrap();
     pinned[30..46].copy_from_slice(b"looked for here!");

@@ -176,7 +176,7 @@ const FAULTS: [Fault; 10] = [
     },
     Fault {
         // It would overwrite what other threads wrote in between, but here no thread runs in
-        // between. Only the check for two threads at the same byte finds it.
+        // between. Only the check for two threads accessing the same byte finds it.
         what: "an edge written with a neighbour's bytes in the same word",
         class: Class::Four,
         source: Some((
@@ -265,7 +265,7 @@ fn batch(noise: &mut Noise) -> Batch {
     Batch::new(noise, &shapes)
 }
 
-/// What the tests find wrong with a device, if anything.
+/// Returns what the tests find wrong with a device, if anything.
 fn finds(device: &mut dyn Device, class: Class) -> Option<String> {
     let mut noise = Noise(9);
     let batch = batch(&mut noise);

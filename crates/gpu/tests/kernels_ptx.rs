@@ -68,7 +68,7 @@ fn mixed() {
     passes((Batch::new(&mut noise, &shapes), noise));
 }
 
-/// Batches of every number of packets: lanes of a warp without a packet do no harm.
+/// Batches of every number of packets: lanes of a warp without a packet are harmless.
 #[test]
 fn every_number_of_packets() {
     for count in (1..=34).chain([127, 128, 129]) {
@@ -110,9 +110,9 @@ fn sixteen_mebibytes() {
     check(&mut device, &mut noise, Class::Chunks, &batch).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The number of PTX instructions of a thread, which `kernels/README.md` quotes: for another
-/// block of text in each of a packet's threads, and for a packet of 61 bytes. Changes that only
-/// cost time show here.
+/// The number of PTX instructions per thread, which `kernels/README.md` quotes: for another block
+/// of text in each of a packet's threads, and for a packet of 61 bytes. Changes that only cost time
+/// show up here.
 #[test]
 fn instructions() {
     let count = |class: Class, open, len, align| {

@@ -1,4 +1,4 @@
-//! The public calls, and which instruction sets this CPU has.
+//! The public API, and detection of this CPU's instruction sets.
 
 use crate::aead;
 use crate::gcm;
@@ -13,11 +13,10 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// The instructions that every CPU of the compile target has: SSE2 on x86-64, plain Rust
-    /// elsewhere.
+    /// The baseline of the compile target: SSE2 on x86-64, otherwise plain Rust.
     Portable,
-    /// NEON, which every little-endian CPU of the target has, with the AES and SHA-256
-    /// instructions of those that have them.
+    /// NEON, which every little-endian CPU of the target has, and AES and SHA-256 instructions
+    /// where the CPU has them.
     #[cfg(all(
         target_arch = "aarch64",
         target_endian = "little",
@@ -27,15 +26,16 @@ pub enum Backend {
     /// AVX2 and BMI2.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512 F, BW and VL, with Poly1305 in limbs of 26 bits.
+    /// AVX-512 F, BW and VL, with Poly1305 in 26-bit limbs.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// AVX-512 F, BW, VL, VBMI2 and IFMA, whose multiplication of 52 bits makes Poly1305 faster.
+    /// AVX-512 F, BW, VL, VBMI2 and IFMA, whose 52-bit multiplication makes Poly1305 faster.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma,
 }
 
-// `Backend::ALL` is in the order of the variants: `aes_index` finds a backend's entry by its number.
+// `Backend::ALL` is in the order of the variants, because `aes_index` uses the variant's number as
+// an index.
 const _: () = {
     let mut place = 0;
     while place < Backend::ALL.len() {
@@ -45,8 +45,7 @@ const _: () = {
 };
 
 impl Backend {
-    /// Every backend of this build, the most capable last, whether or not this
-    /// CPU has it.
+    /// All backends of this build, the most capable last, whether or not this CPU supports them.
     pub const ALL: &[Backend] = &[
         Backend::Portable,
         #[cfg(all(
@@ -63,8 +62,8 @@ impl Backend {
         Backend::Avx512Ifma,
     ];
 
-    /// The name that reports use and that `PACKETLANE_BACKEND` takes. AVX-512 with and without
-    /// IFMA share one name, because users need not tell them apart.
+    /// Returns the name used in reports and in `PACKETLANE_BACKEND`. AVX-512 with and without IFMA
+    /// share one name, because users need not distinguish them.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +81,7 @@ impl Backend {
         }
     }
 
-    /// The kernels, to run on packets and messages.
+    /// Returns the kernels, to run on packets and messages.
     #[must_use]
     #[inline]
     pub const fn kernels(self) -> Kernels {
@@ -108,39 +107,39 @@ impl Backend {
         }
     }
 
-    /// The kernels of this backend.
+    /// Returns the kernels of this backend.
     ///
     /// # Panics
     ///
-    /// If this CPU lacks the backend.
+    /// If this CPU does not support the backend.
     #[inline]
     pub(crate) fn set(self) -> Set {
         self.aes_index();
-        // SAFETY: `aes_index` panics if this CPU lacks the backend.
+        // SAFETY: `aes_index` panics if this CPU does not support the backend.
         unsafe { Set::assume(self.table()) }
     }
 
-    /// The AES kernels for this backend: the most capable ones that this CPU has with registers
-    /// of the backend's size, and the bitsliced ones if it has no AES instructions.
+    /// Returns the AES kernels for this backend: the most capable ones that this CPU supports with
+    /// registers of the backend's size, or the bitsliced ones if it has no AES instructions.
     ///
     /// # Panics
     ///
-    /// If this CPU lacks the backend.
+    /// If this CPU does not support the backend.
     #[inline]
     fn aes_set(self) -> AesSet {
-        // SAFETY: `aes_index` returns only the index of a table that this CPU has.
+        // SAFETY: `aes_index` returns only the index of a table that this CPU supports.
         unsafe { AesSet::at(self.aes_index()) }
     }
 
-    /// The index in [`AesSet::ALL`] of this backend's AES kernels. The result is cached, since
-    /// detection takes as long as sealing one short packet of a batch.
+    /// Returns the index in [`AesSet::ALL`] of this backend's AES kernels. Cached, because
+    /// detection takes as long as sealing a short packet of a batch.
     ///
     /// # Panics
     ///
-    /// If this CPU lacks the backend.
+    /// If this CPU does not support the backend.
     #[inline]
     fn aes_index(self) -> usize {
-        /// For each backend the index plus one, or 0 before the first detection.
+        /// For each backend the index plus one, or 0 before detection.
         static DETECTED: [AtomicU8; Backend::ALL.len()] =
             [const { AtomicU8::new(0) }; Backend::ALL.len()];
         let detected = &DETECTED[self as usize];
@@ -154,10 +153,10 @@ impl Backend {
         }
     }
 
-    /// Finds what [`Backend::aes_index`] caches.
+    /// Detects the value that [`Backend::aes_index`] caches.
     #[cold]
     fn detect_aes(self) -> usize {
-        assert!(self.is_available(), "this CPU lacks the backend");
+        assert!(self.is_available(), "this CPU does not support the backend");
         let (index, _) = AesSet::first(match self {
             Backend::Portable => AesSet::PORTABLE,
             #[cfg(all(
@@ -174,7 +173,7 @@ impl Backend {
         index
     }
 
-    /// Whether this CPU has the instruction set. If it does not, all methods of its
+    /// Whether this CPU has the backend's instructions. If not, all methods of its
     /// [`kernels`](Self::kernels) panic.
     #[must_use]
     #[inline]
@@ -205,55 +204,56 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// If a job lies outside `work.bytes`, if it names a key that `work.keys` lacks,
-    /// if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
-    /// It may if one job writes where another reads or writes. Jobs before the one that panics may
-    /// have been done.
+    /// If a job lies outside `work.bytes`, if its key index is outside `work.keys`, if
+    /// `work.outcomes` is shorter than `work.jobs`, or if this CPU does not support the backend. It
+    /// may panic if one job writes where another reads or writes. Jobs before the one that panics
+    /// may have run.
     pub fn seal(self, work: Work<'_>) {
         aead::seal(self.set(), work);
     }
 
-    /// Opens each of `work.jobs` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8):
-    /// checks the tag in constant time, and decrypts the text if the tag is right.
+    /// Opens each of `work.jobs` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8): checks
+    /// the tag in constant time, and decrypts the text if the tag is correct.
     ///
     /// `work.outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]. The text of a
     /// packet with a wrong tag stays encrypted.
     ///
     /// # Panics
     ///
-    /// If a job lies outside `work.bytes`, if it names a key that `work.keys` lacks,
-    /// if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
-    /// Jobs before the one that panics may have been done.
+    /// If a job lies outside `work.bytes`, if its key index is outside `work.keys`, if
+    /// `work.outcomes` is shorter than `work.jobs`, or if this CPU does not support the backend.
+    /// Jobs before the one that panics may have run.
     pub fn open(self, work: Work<'_>) {
         aead::open(self.set(), work);
     }
 
-    /// As [`seal`](Self::seal), out of place: of the text of `work.jobs[i]`, the first 64 bytes are in
-    /// place, and what follows them is read from `sources[i]`, so that it need not be copied first.
-    /// `sources[i]` is empty where nothing follows.
+    /// Like [`seal`](Self::seal), out of place: the first 64 bytes of the text of `work.jobs[i]`
+    /// are in `work.bytes`; the rest is read from `sources[i]`, which saves copying it first.
+    /// `sources[i]` is empty if there is no rest.
     ///
     /// # Panics
     ///
-    /// As [`seal`](Self::seal). If there is another number of sources, or one has another length.
+    /// As for [`seal`](Self::seal). If the number of sources differs from that of jobs, or the
+    /// length of a source is wrong.
     pub fn seal_from(self, work: Work<'_>, sources: &[&[u8]]) {
         aead::seal_from(self.set(), work, sources);
     }
 
-    /// Whether [`seal_from`](Self::seal_from) takes less time than to copy texts and to
-    /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in all.
+    /// Whether [`seal_from`](Self::seal_from) is faster than copying the texts and then
+    /// [`seal`](Self::seal)ing them, for `packets` packets with `text_len` bytes of text in total.
     #[inline]
     #[must_use]
     pub fn is_faster_out_of_place(self, packets: usize, text_len: usize) -> bool {
         aead::is_faster_out_of_place(self.set(), packets, text_len)
     }
 
-    /// Seals one packet, as [`seal`](Self::seal). The first blocks of its keystream, from block 0 on, may be
-    /// [precomputed](Self::precompute_keystream); if all are, `key` is not read. The index of its key means
-    /// nothing. Returns [`Outcome::Sealed`].
+    /// Seals one packet like [`seal`](Self::seal). The first blocks of its keystream, from block 0
+    /// on, may be [precomputed](Self::precompute_keystream); if all of them are, `key` is not read.
+    /// The key index of the job is ignored. Returns [`Outcome::Sealed`].
     ///
     /// # Panics
     ///
-    /// If the job lies outside `bytes`, or if this CPU lacks the backend.
+    /// If the job lies outside `bytes`, or if this CPU does not support the backend.
     pub fn seal_single(
         self,
         key: &Key,
@@ -268,11 +268,12 @@ impl Kernels {
         Outcome::Sealed
     }
 
-    /// Opens one packet, as [`open`](Self::open), with keystream as for [`seal_single`](Self::seal_single).
+    /// Opens one packet like [`open`](Self::open), with keystream as for
+    /// [`seal_single`](Self::seal_single).
     ///
     /// # Panics
     ///
-    /// As [`seal_single`](Self::seal_single).
+    /// As for [`seal_single`](Self::seal_single).
     pub fn open_single(
         self,
         key: &Key,
@@ -286,8 +287,8 @@ impl Kernels {
         }
     }
 
-    /// Seals `text` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). Returns the tag.
-    /// The AAD may lie anywhere.
+    /// Seals `text` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). Returns the tag. The
+    /// AAD is in its own buffer.
     #[must_use]
     #[inline]
     pub fn seal_detached(
@@ -300,9 +301,9 @@ impl Kernels {
         aead::seal_detached(self.set(), key, nonce, aad, text)
     }
 
-    /// Opens a text in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). The last 16 bytes
-    /// of `text_and_tag` are the tag; the AAD may lie anywhere. Checks the tag in constant
-    /// time, and decrypts the text if the tag is right. Returns [`Outcome::Authentic`] or
+    /// Opens a text in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). The last 16 bytes of
+    /// `text_and_tag` are the tag; the AAD is in its own buffer. Checks the tag in constant time,
+    /// and decrypts the text if the tag is correct. Returns [`Outcome::Authentic`] or
     /// [`Outcome::BadTag`]; the latter also if `text_and_tag` is shorter than a tag.
     #[must_use]
     #[inline]
@@ -316,28 +317,28 @@ impl Kernels {
         aead::open_detached(self.set(), key, nonce, aad, text_and_tag)
     }
 
-    /// The largest packet for which [precomputed keystream](Self::precompute_keystream) makes a
-    /// single seal or open faster, in keystream blocks, including block 0 for the one-time key.
-    /// `usize::MAX` if precomputed keystream helps every packet.
+    /// Returns the largest packet for which [precomputed keystream](Self::precompute_keystream)
+    /// makes sealing or opening a single packet faster, in keystream blocks, including block 0 for
+    /// the one-time key. `usize::MAX` if precomputed keystream helps every packet.
     #[inline]
     #[must_use]
     pub fn max_precomputed_blocks(self) -> usize {
         aead::max_precomputed_blocks(self.set())
     }
 
-    /// Whether `packets` packets that take `blocks` keystream blocks in all, one of each packet for
-    /// its one-time key, are so few that each is sealed or opened faster alone, with [precomputed
-    /// keystream](Self::precompute_keystream), than all of them together.
+    /// Whether `packets` packets, which need `blocks` keystream blocks in total including one each
+    /// for the one-time key, are so few that sealing or opening each on its own, with [precomputed
+    /// keystream](Self::precompute_keystream), is faster than all of them together.
     #[inline]
     #[must_use]
     pub fn is_small_turn(self, packets: usize, blocks: usize) -> bool {
         aead::is_small_turn(self.set(), packets, blocks)
     }
 
-    /// Computes ChaCha20 keystream blocks of future packets under `key` (RFC 8439, section
-    /// 2.3): `blocks[i]` becomes the block with counter `counters_and_nonces[i].0` and nonce
-    /// `counters_and_nonces[i].1`. As many blocks as a vector has lanes cost little more than
-    /// one block.
+    /// Computes ChaCha20 keystream blocks of future packets under `key` (RFC 8439, section 2.3):
+    /// `blocks[i]` becomes the block with counter `counters_and_nonces[i].0` and nonce
+    /// `counters_and_nonces[i].1`. As many blocks as a vector has lanes cost little more than one
+    /// block.
     ///
     /// # Panics
     ///
@@ -351,26 +352,26 @@ impl Kernels {
         aead::precompute_keystream(self.set(), key, counters_and_nonces, blocks);
     }
 
-    /// XORs the ChaCha20 keystream of (`key`, `nonce`), from block `counter` on, into `text`
+    /// XORs the ChaCha20 keystream of (`key`, `nonce`), starting at block `counter`, into `text`
     /// (RFC 8439, section 2.4). The counter wraps to 0 after block 2^32 - 1.
     pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
         aead::xor_keystream(self.set(), key, nonce, counter, text);
     }
 
-    /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section 2.5).
+    /// Computes the Poly1305 tag of `message` under a one-time key (RFC 8439, section 2.5).
     #[must_use]
     pub fn poly1305(self, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
         aead::poly1305(self.set(), one_time_key, message)
     }
 
-    /// The SHA-256 (FIPS 180-4) of each of `messages`, which may have any lengths: `digests[i]`
-    /// becomes the hash of the pieces of `messages[i]`, concatenated. Pieces may be empty.
+    /// Computes the SHA-256 (FIPS 180-4) of each of `messages`, which may have any lengths:
+    /// `digests[i]` becomes the hash of the pieces of `messages[i]`, concatenated. Pieces may be
+    /// empty.
     ///
-    /// AVX2 and AVX-512 also use the SHA instructions where the CPU has them; the portable
-    /// backend does not. The first SHA-256 call of a process on a backend times vectors against
-    /// one message after the other, and keeps [from how many messages
-    /// on](Self::sha256_lanes_from) vectors are faster. That takes 25 to 100 µs on a Zen 5
-    /// (November 2026).
+    /// AVX2 and AVX-512 also use the SHA instructions if the CPU has them; the portable backend
+    /// does not. The first SHA-256 call of a process on a backend measures [the number of
+    /// messages](Self::sha256_lanes_from) for which vectors are faster than one message after the
+    /// other, and keeps it. That takes 25 to 100 µs on a Zen 5 (November 2026).
     ///
     /// # Panics
     ///
@@ -379,8 +380,8 @@ impl Kernels {
         sha256::many(LaneThreshold::of(self.set()), messages, digests);
     }
 
-    /// The double SHA-256 (the SHA-256 of the SHA-256) of each of `messages`; otherwise as
-    /// [`Kernels::sha256`].
+    /// Computes the double SHA-256 (the SHA-256 of the SHA-256) of each of `messages`; otherwise
+    /// like [`Kernels::sha256`].
     ///
     /// # Panics
     ///
@@ -389,23 +390,23 @@ impl Kernels {
         sha256::many_twice(LaneThreshold::of(self.set()), messages, digests);
     }
 
-    /// The least number of messages that are hashed in the lanes of a vector; fewer are hashed
-    /// one by one. More than a vector has lanes means never. The number is measured at the
-    /// first SHA-256 call of the process on this backend; see [`sha256`](Self::sha256). Without
-    /// a clock that needs no operating system (only x86-64 has one here), it is the number of
-    /// lanes, or one more where the CPU has SHA-256 instructions.
+    /// Returns the minimum number of messages that are hashed in the lanes of a vector; fewer are
+    /// hashed one by one. A value above the number of lanes means never. It is measured at the
+    /// first SHA-256 call of the process on this backend; see [`sha256`](Self::sha256). Without a
+    /// clock that works without an operating system (only x86-64 has one here), it is the number of
+    /// lanes, or one more if the CPU has SHA-256 instructions.
     #[must_use]
     pub fn sha256_lanes_from(self) -> usize {
         LaneThreshold::of(self.set()).messages()
     }
 
-    /// Sets [that number](Self::sha256_lanes_from) for this process and this backend, in place
-    /// of the measurement: 1 for always, `usize::MAX` for never.
+    /// Sets [`sha256_lanes_from`](Self::sha256_lanes_from) for this process and this backend,
+    /// instead of measuring it: 1 for always, `usize::MAX` for never.
     pub fn set_sha256_lanes_from(self, messages: usize) {
         LaneThreshold::set(self.set(), messages);
     }
 
-    /// As [`Kernels::sha256d`], but faster, for messages of exactly 64 bytes.
+    /// Like [`Kernels::sha256d`], but faster, for messages of exactly 64 bytes.
     ///
     /// # Panics
     ///
@@ -414,49 +415,48 @@ impl Kernels {
         sha256::many_64(LaneThreshold::of(self.set()), messages, digests);
     }
 
-    /// As [`Kernels::sha256d_64`] for pairs of nodes, in place: `nodes[i]` becomes the double
+    /// Like [`Kernels::sha256d_64`] for pairs of nodes, in place: `nodes[i]` becomes the double
     /// SHA-256 of `nodes[2 * i]` followed by `nodes[2 * i + 1]`, which is one level of a Merkle
-    /// tree. An odd last node is ignored. Afterwards, only the first half of `nodes`, rounded
-    /// down, is specified.
+    /// tree. An odd last node is ignored. Afterwards, only the first half of `nodes`, rounded down,
+    /// is specified.
     pub fn sha256d_pairs(self, nodes: &mut [Digest]) {
         sha256::pairs(LaneThreshold::of(self.set()), nodes);
     }
 
-    /// Seals each of `work.jobs` in place with AES-GCM (NIST SP 800-38D, section 7.1): encrypts
-    /// the text and writes the tag of 16 bytes after it. `work.keys` is the list of keys,
-    /// and a job's `key` is an index into it. The job's `keystream` fields are ignored.
-    /// Outcomes are as in [`seal`](Self::seal).
+    /// Seals each of `work.jobs` in place with AES-GCM (NIST SP 800-38D, section 7.1): encrypts the
+    /// text and writes the tag of 16 bytes after it. `work.keys` is the list of keys, and a job's
+    /// `key` is an index into it. Outcomes are as in [`seal`](Self::seal).
     ///
     /// # Panics
     ///
-    /// If a job lies outside `work.bytes` or names a key that is not there, if `work.outcomes`
-    /// is shorter than `work.jobs`, or if this CPU lacks the backend. No job has been done
-    /// then.
+    /// If a job lies outside `work.bytes` or its key index is outside `work.keys`, if
+    /// `work.outcomes` is shorter than `work.jobs`, or if this CPU does not support the backend. No
+    /// job has run then.
     #[inline]
     pub fn gcm_seal(self, work: Work<'_, &[&GcmKey]>) {
         gcm::seal(self.aes_set(), work);
     }
 
-    /// Opens each of `work.jobs` in place with AES-GCM (NIST SP 800-38D, section 7.2): checks
-    /// the tag in constant time, and decrypts the text if the tag is right. Jobs and keys are
-    /// as in [`gcm_seal`](Self::gcm_seal).
+    /// Opens each of `work.jobs` in place with AES-GCM (NIST SP 800-38D, section 7.2): checks the
+    /// tag in constant time, and decrypts the text if the tag is correct. Jobs and keys are as in
+    /// [`gcm_seal`](Self::gcm_seal).
     ///
     /// `work.outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]. The text of a
     /// packet with a wrong tag stays encrypted.
     ///
     /// # Panics
     ///
-    /// As [`gcm_seal`](Self::gcm_seal).
+    /// As for [`gcm_seal`](Self::gcm_seal).
     pub fn gcm_open(self, work: Work<'_, &[&GcmKey]>) {
         gcm::open(self.aes_set(), work);
     }
 
-    /// Seals `text` in place with AES-GCM (NIST SP 800-38D, section 7.1). Returns the tag. The
-    /// AAD may lie anywhere.
+    /// Seals `text` in place with AES-GCM (NIST SP 800-38D, section 7.1). Returns the tag. The AAD
+    /// is in its own buffer.
     ///
     /// # Panics
     ///
-    /// If `text` or `aad` has 2^32 bytes or more, or if this CPU lacks the backend.
+    /// If `text` or `aad` has 2^32 bytes or more, or if this CPU does not support the backend.
     #[must_use]
     #[inline]
     pub fn gcm_seal_detached(
@@ -470,13 +470,13 @@ impl Kernels {
     }
 
     /// Opens a text in place with AES-GCM (NIST SP 800-38D, section 7.2). The last 16 bytes of
-    /// `text_and_tag` are the tag; the AAD may lie anywhere. Checks the tag in constant time,
-    /// and decrypts the text if the tag is right. Returns [`Outcome::Authentic`] or
+    /// `text_and_tag` are the tag; the AAD is in its own buffer. Checks the tag in constant time,
+    /// and decrypts the text if the tag is correct. Returns [`Outcome::Authentic`] or
     /// [`Outcome::BadTag`]; the latter also if `text_and_tag` is shorter than a tag.
     ///
     /// # Panics
     ///
-    /// As [`gcm_seal_detached`](Self::gcm_seal_detached).
+    /// As for [`gcm_seal_detached`](Self::gcm_seal_detached).
     #[must_use]
     #[inline]
     pub fn gcm_open_detached(
@@ -489,15 +489,15 @@ impl Kernels {
         gcm::open_detached(self.aes_set(), key, nonce, aad, text_and_tag)
     }
 
-    /// The header protection masks of QUIC packets protected with AES (RFC 9001, section
-    /// 5.4.3). `samples[i]` is the index of a key and the offset in `bytes` of a sample of 16
-    /// bytes; `masks[i]` becomes the first 8 bytes of the encrypted sample as a little-endian
-    /// number. QUIC uses the lowest 5 bytes.
+    /// Computes the header protection masks of QUIC packets protected with AES (RFC 9001, section
+    /// 5.4.3). `samples[i]` is the index of a key and the offset in `bytes` of a 16-byte sample;
+    /// `masks[i]` becomes the first 8 bytes of the encrypted sample as a little-endian number. QUIC
+    /// uses the lowest 5 bytes.
     ///
     /// # Panics
     ///
-    /// If a sample lies outside `bytes` or names a key that is not there, if `masks` is shorter
-    /// than `samples`, or if this CPU lacks the backend.
+    /// If a sample lies outside `bytes` or its key index is outside `keys`, if `masks` is shorter
+    /// than `samples`, or if this CPU does not support the backend.
     #[inline]
     pub fn aes_masks(
         self,
@@ -510,14 +510,14 @@ impl Kernels {
         self.aes_set().masks(bytes, keys, samples, masks);
     }
 
-    /// The header protection masks of QUIC packets protected with ChaCha20 (RFC 9001, section
-    /// 5.4.4). `samples[i]` is as in [`aes_masks`](Self::aes_masks): its 16 bytes are the
-    /// counter and the nonce of a keystream block, and `masks[i]` becomes the first 8 bytes of
-    /// that block as a little-endian number.
+    /// Computes the header protection masks of QUIC packets protected with ChaCha20 (RFC 9001,
+    /// section 5.4.4). `samples[i]` is as in [`aes_masks`](Self::aes_masks): its 16 bytes are the
+    /// counter and the nonce of a keystream block, and `masks[i]` becomes the first 8 bytes of that
+    /// block as a little-endian number.
     ///
     /// # Panics
     ///
-    /// As [`aes_masks`](Self::aes_masks).
+    /// As for [`aes_masks`](Self::aes_masks).
     pub fn chacha20_masks(
         self,
         bytes: &[u8],
@@ -535,15 +535,15 @@ impl Kernels {
         );
     }
 
-    /// Applies header protection to QUIC packets whose payloads are sealed with AES-GCM (RFC
-    /// 9001, section 5.4.3), or removes it. A header's `key` is an index into `keys`.
+    /// Applies header protection to QUIC packets whose payloads are sealed with AES-GCM (RFC 9001,
+    /// section 5.4.3), or removes it. A header's `key` is an index into `keys`.
     ///
     /// # Panics
     ///
-    /// If a header or its sample lies outside `bytes`, if it names a key that is not there, or
-    /// if this CPU lacks the backend; on a CPU with AES instructions also if the header's first
-    /// byte lies after its packet number. The headers before the one that panics may have been
-    /// masked.
+    /// If a header or its sample lies outside `bytes`, if its key index is outside `keys`, or if
+    /// this CPU does not support the backend; on a CPU with AES instructions also if the header's
+    /// first byte lies after its packet number. The headers before the one that panics may have
+    /// been masked.
     #[inline]
     pub fn aes_mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
         self.aes_set().mask_headers(bytes, keys, headers);
@@ -555,23 +555,23 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// If a header or its sample lies outside `bytes`, if it names a key that is not there, or
-    /// if this CPU lacks the backend. The headers before the one that panics may have been
+    /// If a header or its sample lies outside `bytes`, if its key index is outside `keys`, or if
+    /// this CPU does not support the backend. The headers before the one that panics may have been
     /// masked.
     pub fn chacha20_mask_headers(self, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
         header_protection::chacha20_mask_headers(self.set(), bytes, keys, headers);
     }
 
-    /// Seals one QUIC packet with ChaCha20-Poly1305, as [`Kernels::seal`] does, and protects its header,
-    /// as [`Kernels::chacha20_mask_headers`] does (RFC 9001, sections 5.3 and 5.4.4). The first key is
-    /// that of the payload, the second one that of the header; the indices of keys in `job` and
-    /// `header` are not used. The mask is computed while the ciphertext is hashed, which takes less
-    /// time than one after the other.
+    /// Seals one QUIC packet with ChaCha20-Poly1305 like [`Kernels::seal`], and protects its header
+    /// like [`Kernels::chacha20_mask_headers`] (RFC 9001, sections 5.3 and 5.4.4). `keys` are the
+    /// payload's key and the header's key, in this order; the key indices in `job` and `header` are
+    /// ignored. The mask is computed while the ciphertext is hashed, which is faster than one after
+    /// the other.
     ///
     /// # Panics
     ///
-    /// If the job, the header or its sample lies outside `bytes`, if `job` names precomputed
-    /// keystream, or if this CPU lacks the backend.
+    /// If the job, the header or its sample lies outside `bytes`, or if this CPU does not support
+    /// the backend.
     pub fn seal_with_header(self, bytes: &mut [u8], keys: [&Key; 2], job: &Job, header: &Header) {
         header_protection::seal_with_header(self.set(), bytes, keys, job, header);
     }

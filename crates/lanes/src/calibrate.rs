@@ -1,23 +1,23 @@
-//! What is measured once on this machine: which of several methods is faster on this CPU.
+//! Measures once per process which of several methods is faster on this CPU.
 //!
-//! The clock is an argument, because this crate has none of its own. On x86-64 it is the time
-//! stamp counter ([`crate::isa`]). On other targets a caller can set the result.
+//! The clock is an argument, because this crate has none of its own. On x86-64 it is the time stamp
+//! counter ([`crate::isa`]). On other targets a caller can set the result.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A clock: returns the time in ticks of any length.
 pub(crate) type Clock = fn() -> u64;
 
-/// A number that is measured at first use. It is never 0, which means "not measured".
+/// A number that is measured on first use. Never 0, which means "not measured".
 pub(crate) struct Calibrated(AtomicUsize);
 
 impl Calibrated {
-    /// Not yet measured.
+    /// Creates a number that has not been measured.
     pub(crate) const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
 
-    /// The number. Measures it if nobody has yet.
+    /// Returns the number. Measures it on first use.
     #[inline]
     pub(crate) fn get(&self, measure: impl FnOnce() -> usize) -> usize {
         let known = self.0.load(Ordering::Relaxed);
@@ -25,19 +25,19 @@ impl Calibrated {
             return known;
         }
         let found = measure();
-        // Another thread may have measured at the same time; either result is good.
+        // Another thread may have measured at the same time; both results are valid.
         self.set(found);
         found
     }
 
-    /// Sets the number, in place of a measurement.
+    /// Sets the number instead of measuring it.
     pub(crate) fn set(&self, number: usize) {
         self.0.store(number.max(1), Ordering::Relaxed);
     }
 }
 
-/// The shortest of twelve times that `work` takes, in ticks of `clock`. `prepare` makes the
-/// value that `work` changes, and is not timed.
+/// Returns the shortest of twelve times that `work` takes, in ticks of `clock`. `prepare` creates
+/// the value that `work` changes, and is not timed.
 pub(crate) fn best_time<T>(clock: Clock, prepare: impl Fn() -> T, work: impl Fn(&mut T)) -> u64 {
     let mut best = u64::MAX;
     for _ in 0..12 {

@@ -1,4 +1,4 @@
-//! AES-GCM over a list of jobs: checks the jobs and calls the kernels that belong to a backend.
+//! AES-GCM over a list of jobs: checks the jobs and calls the kernels of a backend.
 
 use crate::isa::AesSet;
 use crate::job::{Job, Nonce, Outcome, TAG_LEN, Work, verdict_of};
@@ -6,12 +6,12 @@ use crate::kernels::aes::gcm::Detached;
 use crate::kernels::aes::key::{Block, GcmKey};
 use arrayvec::ArrayVec;
 
-/// Checks that all jobs lie in a buffer of `len` bytes and that their keys are in the list, as
-/// the kernels require.
+/// Checks that all jobs lie in a buffer of `len` bytes and that their keys are in the list, as the
+/// kernels require.
 ///
 /// # Panics
 ///
-/// If a job lies outside the buffer or names no key.
+/// If a job lies outside the buffer or its key is not in the list.
 fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
     let (mut text_end, mut aad_end, mut key) = (0, 0, 0);
     for job in jobs {
@@ -21,7 +21,7 @@ fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
     }
     let end = aad_end.max(text_end + TAG_LEN as u64);
     let inside = jobs.is_empty() || end <= len as u64 && key < keys.len();
-    assert!(inside, "a job lies outside its buffer or names no key");
+    assert!(inside, "a job lies outside its buffer or its key is not in the list");
 }
 
 /// See [`crate::Kernels::gcm_seal`].
@@ -35,7 +35,7 @@ pub(crate) fn seal(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     } = work;
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
-    // SAFETY: `check` has checked that the jobs lie in `bytes` and that their keys are there.
+    // SAFETY: `check` has checked that the jobs lie in `bytes` and their keys in the list.
     unsafe { set.seal(bytes, Detached::default(), keys, jobs) };
     fill(outcomes, Outcome::Sealed);
 }
@@ -43,14 +43,14 @@ pub(crate) fn seal(set: AesSet, work: Work<'_, &[&GcmKey]>) {
 /// Writes the same outcome for all jobs.
 #[inline(always)]
 fn fill(outcomes: &mut [Outcome], with: Outcome) {
-    // A single outcome is written faster than `memset` is called.
+    // Writing a single outcome is faster than calling `memset`.
     match outcomes {
         [outcome] => *outcome = with,
         outcomes => outcomes.fill(with),
     }
 }
 
-/// The job of a single packet whose text begins its buffer.
+/// Returns the job of a single packet whose text is at the start of its buffer.
 ///
 /// # Panics
 ///
@@ -114,7 +114,7 @@ pub(crate) fn open_detached(
 /// See [`crate::Kernels::gcm_open`].
 #[inline]
 pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
-    /// How many packets are opened by one call.
+    /// How many packets one call of the kernel opens.
     const CHUNK: usize = 64;
     let Work {
         bytes,
@@ -124,20 +124,19 @@ pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     } = work;
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
-    // A single packet, before anything is made ready for a list.
+    // A single packet first, before anything is set up for a list.
     if let [outcome] = outcomes {
         let mut difference = [0];
-        // SAFETY: `check` has checked that the jobs lie in `bytes` and that their keys are there.
+        // SAFETY: `check` has checked that the jobs lie in `bytes` and their keys in the list.
         unsafe { set.open(bytes, Detached::default(), keys, jobs, &mut difference) };
         *outcome = verdict_of(difference[0]);
         return;
     }
     for (jobs, outcomes) in jobs.chunks(CHUNK).zip(outcomes.chunks_mut(CHUNK)) {
-        // No array: to fill it takes as long as a short packet.
+        // No initialised array: filling it takes as long as a short packet.
         let mut differences = ArrayVec::<u64, CHUNK>::new();
         differences.extend(jobs.iter().map(|_| 0));
-        // SAFETY: `check` has checked that the jobs lie in `bytes` and that their keys are
-        // there.
+        // SAFETY: `check` has checked that the jobs lie in `bytes` and their keys in the list.
         unsafe { set.open(bytes, Detached::default(), keys, jobs, &mut differences) };
         // Usually all packets are authentic, and one check is enough.
         let any = differences
@@ -158,13 +157,13 @@ mod tests {
     use super::*;
     use crate::kernels::aes::key::{AesKey, POWERS};
 
-    /// Where the text begins: after AAD that is longer than there are powers for.
+    /// Start of the text: after AAD that is longer than the stored powers of the key cover.
     const TEXT: usize = 1000;
 
     const SIZE: usize = TEXT + 9000;
 
-    /// Keys, packets of every length sealed and opened, and masks, by every table that this CPU
-    /// can run. Tables that no backend chooses on this CPU run only here.
+    /// Keys, packets of every length sealed and opened, and masks, with every table that this CPU
+    /// can run. Tables that no backend chooses on this CPU are tested only here.
     #[test]
     fn every_table_matches_bitsliced() {
         let (_, portable) = AesSet::first(AesSet::PORTABLE);

@@ -1,5 +1,5 @@
-//! QUIC's header protection with ChaCha20 (RFC 9001, section 5.4.4), for lists of packets, and for one
-//! as it is sealed.
+//! QUIC's header protection with ChaCha20 (RFC 9001, section 5.4.4), for lists of packets, and for
+//! a single packet while it is sealed.
 
 use crate::aead::{self, Tuning};
 use crate::isa::Set;
@@ -7,17 +7,16 @@ use crate::job::{Header, Job, Key};
 use crate::kernels::chacha20::{Keystream, Samples, mask, mask_in_scalar, row_of_sample};
 use crate::vector::MAX_LANES;
 
-/// Up to this many masks are faster one by one than in lanes.
+/// Up to this many masks are computed faster one by one than in lanes.
 const MAX_ONE_BY_ONE: usize = 2;
 
-/// The header masks of a list (RFC 9001, section 5.4.4). `sample` gives the index of the key
-/// and the offset of the sample of an item. A sample is the counter and the nonce of a
-/// keystream block; `masks[i]` becomes the first 8 bytes of that block as a little-endian
-/// number.
+/// Computes the header masks of a list (RFC 9001, section 5.4.4). `sample` returns the key index
+/// and the sample offset of an item. A sample is the counter and the nonce of a keystream block;
+/// `masks[i]` becomes the first 8 bytes of that block as a little-endian number.
 ///
 /// # Panics
 ///
-/// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is shorter
+/// If a sample lies outside `bytes` or its key index is outside `keys`, or if `masks` is shorter
 /// than the list.
 #[inline]
 pub(crate) fn chacha20_masks<S>(
@@ -63,8 +62,7 @@ pub(crate) fn chacha20_masks<S>(
 ///
 /// # Panics
 ///
-/// If a header or its sample lies outside `bytes`, or if it names a key that is not
-/// there.
+/// If a header or its sample lies outside `bytes`, or if its key index is outside `keys`.
 pub(crate) fn chacha20_mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
     let mut chunk_masks = [0; MAX_LANES];
     for headers in headers.chunks(set.block_lanes()) {
@@ -75,7 +73,7 @@ pub(crate) fn chacha20_mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], he
     }
 }
 
-/// Seals a QUIC packet under the first key, and protects its header with the second one. The mask is
+/// Seals a QUIC packet with the first key, and protects its header with the second one. The mask is
 /// computed while the ciphertext is hashed, if the sample lies in the text. See
 /// [`crate::Kernels::seal_with_header`].
 pub(crate) fn seal_with_header(

@@ -1,5 +1,5 @@
-//! The one shape in which work travels: bytes, the keys that protect them, a list of jobs,
-//! and the outcome of each job.
+//! The data types that all kernels share: bytes, the keys that protect them, a list of jobs, and
+//! the outcome of each job.
 
 use core::ops::Range;
 use subtle::ConstantTimeEq;
@@ -28,8 +28,8 @@ pub type Digest = [u8; 32];
 /// The tag of [`TAG_LEN`] bytes follows the text. The AAD must not overlap the text or the tag.
 /// No job may write where another job of the same list reads or writes, because jobs run in no
 /// specified order.
-// In this order, for `Job::nonce_in_row`. Of 40 bytes on 64-bit CPUs: with 32, packets of four blocks in stitched lanes take
-// up to 14 % longer on a Zen 3.
+// This field order is needed by `Job::nonce_in_row`. A job has 40 bytes on 64-bit CPUs: with 32,
+// packets of four blocks in stitched lanes take up to 14 % longer on a Zen 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Job {
@@ -48,29 +48,29 @@ pub struct Job {
 }
 
 impl Job {
-    /// Where the text lies.
+    /// Returns the range of the text.
     #[inline(always)]
     pub(crate) fn text(&self) -> Range<usize> {
         let start = self.text as usize;
         start..start + self.text_len as usize
     }
 
-    /// Where the tag lies.
+    /// Returns the range of the tag.
     #[inline(always)]
     pub(crate) fn tag(&self) -> Range<usize> {
         let start = self.text().end;
         start..start + TAG_LEN
     }
 
-    /// Where the AAD lies.
+    /// Returns the range of the AAD.
     #[inline(always)]
     pub(crate) fn aad(&self) -> Range<usize> {
         let start = self.aad as usize;
         start..start + self.aad_len as usize
     }
 
-    /// The nonce where it lies in the last row of a state, behind four bytes, which mean nothing: the
-    /// counter belongs in their place.
+    /// Returns the nonce as it appears in the last row of a ChaCha20 state, after four bytes
+    /// without meaning: the counter belongs in their place.
     #[inline(always)]
     pub(crate) fn nonce_in_row(&self) -> &[u8; 16] {
         const AT: usize = core::mem::offset_of!(Job, nonce) - 4;
@@ -82,13 +82,13 @@ impl Job {
         unsafe { &*core::ptr::from_ref(self).cast::<u8>().add(AT).cast() }
     }
 
-    /// Its key, of the list that it refers to.
+    /// Returns its key in the list `keys`.
     #[inline(always)]
     pub(crate) fn key_in<'k>(&self, keys: &'k [Key]) -> &'k Key {
         &keys[self.key]
     }
 
-    /// Number of keystream blocks that it needs: see [`blocks`].
+    /// Returns the number of keystream blocks that it needs: see [`blocks`].
     #[inline(always)]
     pub(crate) fn blocks(&self) -> u32 {
         blocks(self.text_len)
@@ -101,14 +101,14 @@ impl Job {
     }
 }
 
-/// Number of keystream blocks that a text of `text_len` bytes needs: block 0 for the one-time key,
-/// and the blocks that it covers.
+/// Returns the number of keystream blocks that a text of `text_len` bytes needs: block 0 for the
+/// one-time key, and the blocks that the text covers.
 #[inline(always)]
 pub(crate) fn blocks(text_len: u32) -> u32 {
     1 + text_len.div_ceil(BLOCK_LEN as u32)
 }
 
-/// Splits keystream that begins with block 0 into the one-time Poly1305 key, which is the first
+/// Splits keystream that starts with block 0 into the one-time Poly1305 key, which is the first
 /// half of block 0 (RFC 8439, section 2.6), and the blocks for the text.
 #[inline(always)]
 pub(crate) fn split_one_time_key(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
@@ -124,13 +124,13 @@ pub enum Outcome {
     Pending,
     /// Sealed: the text is encrypted and the tag is written.
     Sealed,
-    /// Opened: the tag was right and the text is decrypted.
+    /// Opened: the tag is correct and the text is decrypted.
     Authentic,
-    /// Not opened: the tag was wrong, and the text is still encrypted.
+    /// Not opened: the tag is wrong, and the text is still encrypted.
     BadTag,
 }
 
-/// A list of jobs and everything that running it takes.
+/// A list of jobs with everything needed to run them.
 ///
 /// `K` is the list of keys that the jobs refer to by index: `&[Key]` for ChaCha20-Poly1305,
 /// `&[&GcmKey]` for AES-GCM.
@@ -141,13 +141,13 @@ pub struct Work<'w, K = &'w [Key]> {
     pub keys: K,
     /// The jobs.
     pub jobs: &'w [Job],
-    /// Receives the outcome of each job: `outcomes[i]` belongs to `jobs[i]`. It must be at
-    /// least as long as `jobs`.
+    /// Receives the outcome of each job: `outcomes[i]` belongs to `jobs[i]`. Must be at least as
+    /// long as `jobs`.
     pub outcomes: &'w mut [Outcome],
 }
 
 impl<K: Copy> Work<'_, K> {
-    /// The same work, borrowed for a shorter time.
+    /// Returns the same work, borrowed for a shorter time.
     #[inline]
     pub fn reborrow(&mut self) -> Work<'_, K> {
         Work {
@@ -159,12 +159,12 @@ impl<K: Copy> Work<'_, K> {
     }
 }
 
-/// A QUIC header to protect, whose packet is sealed already (RFC 9001, section 5.4.1): where
-/// its first byte and its packet number lie in the buffer.
+/// A QUIC header to protect, whose packet is already sealed (RFC 9001, section 5.4.1): where its
+/// first byte and its packet number lie in the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Which bits are masked: the lowest byte holds the bits of the first byte, the next four
-    /// bytes hold the bits of the four bytes from the packet number on.
+    /// Which bits are masked: the lowest byte holds the bits of the first byte, the next four bytes
+    /// hold the bits of the four bytes that start with the packet number.
     pub bits: u64,
     /// Offset of the first byte in the buffer.
     pub first: u32,
@@ -176,18 +176,18 @@ pub struct Header {
 }
 
 impl Header {
-    /// The index of its key, and the offset of its sample.
+    /// Returns the index of its key, and the offset of its sample.
     #[inline(always)]
     pub(crate) fn sample(&self) -> (u32, u32) {
         (self.key, self.number.wrapping_add(4))
     }
 
-    /// XORs the low 5 bytes of `mask` into the bits of the header that it protects: applies
-    /// header protection, or removes it.
+    /// XORs the low 5 bytes of `mask` into the protected bits of the header: applies header
+    /// protection, or removes it.
     ///
     /// # Panics
     ///
-    /// If the first byte or four bytes from the packet number on lie outside `bytes`.
+    /// If the first byte, or the four bytes that start with the packet number, lie outside `bytes`.
     #[inline]
     pub fn mask(&self, bytes: &mut [u8], mask: u64) {
         assert!(
@@ -198,14 +198,14 @@ impl Header {
         unsafe { self.mask_in(bytes.as_mut_ptr(), mask) };
     }
 
-    /// Whether the first byte and four bytes from the packet number on lie in a buffer of `len`
-    /// bytes.
+    /// Whether the first byte, and the four bytes that start with the packet number, lie in a
+    /// buffer of `len` bytes.
     #[inline(always)]
     pub(crate) fn is_in(&self, len: usize) -> bool {
         (self.first as usize) < len && u64::from(self.number) + 4 <= len as u64
     }
 
-    /// As [`mask`](Self::mask).
+    /// Like [`mask`](Self::mask), unchecked.
     ///
     /// # Safety
     ///
@@ -228,14 +228,15 @@ impl Header {
     }
 }
 
-/// Compares the tag that came with a packet with the computed one, in constant time.
+/// Compares the tag received with a packet with the computed one, in constant time.
 #[inline(always)]
 pub(crate) fn verdict(sent: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
     let sent = u128::from_le_bytes(sent.try_into().expect("TAG_LEN bytes"));
     verdict_of(difference(u128::from_le_bytes(*tag), sent))
 }
 
-/// As [`verdict`], and wipes the computed tag: that of a forged packet would make the packet authentic.
+/// Like [`verdict`], and wipes the computed tag: the tag computed for a forged packet would make
+/// that packet authentic.
 #[inline(always)]
 pub(crate) fn verdict_and_wipe(sent: &[u8], tag: &mut [u8; TAG_LEN]) -> Outcome {
     let outcome = verdict(sent, tag);
@@ -244,18 +245,18 @@ pub(crate) fn verdict_and_wipe(sent: &[u8], tag: &mut [u8; TAG_LEN]) -> Outcome 
     outcome
 }
 
-/// 0 if two tags are equal, another number if they differ. Both are given as numbers of the
-/// same byte order.
+/// Returns 0 if two tags are equal, or a nonzero number if they differ. Both are given as numbers
+/// of the same byte order.
 #[inline(always)]
 pub(crate) fn difference(tag: u128, sent: u128) -> u64 {
     let differ = tag ^ sent;
     (differ | differ >> 64) as u64
 }
 
-/// The outcome of an open whose tags have this [`difference`].
+/// Returns the outcome of an open whose tags have this [`difference`].
 #[inline(always)]
 pub(crate) fn verdict_of(difference: u64) -> Outcome {
-    // One comparison of 64 bits: comparing 16 bytes with `subtle` would take 16.
+    // One comparison of 64 bits: comparing 16 bytes with `subtle` would take 16 comparisons.
     let authentic = bool::from(difference.ct_eq(&0));
     [Outcome::BadTag, Outcome::Authentic][usize::from(authentic)]
 }

@@ -9,15 +9,15 @@
 //!   [`chacha20_mask_headers`](Kernels::chacha20_mask_headers).
 //! - SHA-256 (FIPS 180-4): [`sha256`](Kernels::sha256), [`sha256d`](Kernels::sha256d).
 //!
-//! A [`Backend`] is one instruction set, and [`Backend::kernels`] are its algorithms. Each algorithm is written once, generic over the
-//! vectors of an instruction set. This crate knows no sessions. A caller passes a buffer, a
-//! list of keys, and a list of [`Job`]s that say where the packets lie in the
-//! buffer; or a list of messages to hash.
+//! A [`Backend`] is one instruction set, and [`Backend::kernels`] are its algorithms. Each
+//! algorithm is written once, generic over the vectors of an instruction set. This crate knows
+//! nothing about sessions. A caller passes a buffer, a list of keys, and a list of [`Job`]s that
+//! say where the packets lie in the buffer; or a list of messages to hash.
 //!
-//! No branch and no index depends on a key, on keystream or on plaintext. Arrays of ChaCha20
-//! keystream, one-time keys and powers of them are wiped before a call returns, and AES keys
-//! when they are dropped. Registers that the compiler spilled to the stack are not. SHA-256 is
-//! for public data: it wipes nothing.
+//! No branch and no memory index depends on a key, on keystream or on plaintext. Arrays of ChaCha20
+//! keystream, one-time keys and powers of them are wiped before a call returns, and AES keys when
+//! they are dropped. Registers that the compiler spilled to the stack are not wiped. SHA-256 is for
+//! public data: it wipes nothing.
 
 #![no_std]
 #![cfg_attr(
@@ -25,7 +25,7 @@
     allow(
         dead_code,
         unused_imports,
-        reason = "only the vectors of x86-64 use some of the kernels"
+        reason = "only x86-64 vectors use some of the kernels"
     )
 )]
 #![allow(

@@ -223,10 +223,10 @@ fn every_length_in_one_batch() {
     check_all(&keys, &packets, 0);
 }
 
-/// Short neighbours with one key and equally many blocks, which share vectors, and lists in which one
-/// packet has another key, other blocks, no AAD or a long one, or is damaged.
+/// Short packets with one key and the same number of blocks, which share vectors, and lists in
+/// which one packet has another key, other blocks, no AAD or a long one, or is damaged.
 #[test]
-fn short_neighbours() {
+fn short_packets_sharing_vectors() {
     let mut noise = Noise::new(8);
     let keys = two_keys(&mut noise);
     for blocks in 1..=10 {
@@ -390,7 +390,8 @@ fn chacha20_mask(key: &[u8; 32], sample: &[u8; 16]) -> [u8; 5] {
     if has_assembly || counter != &[0xff; 4] {
         return ring_mask(&quic::CHACHA20, key, sample);
     }
-    // The first cipher of this name counts to 2^64, in what is now counter and begin of the nonce.
+    // The older cipher of this name has a 64-bit counter, in what is now the counter and the start
+    // of the nonce.
     let (high, nonce) = nonce.split_first_chunk().unwrap();
     let nonce: [u8; 8] = nonce.try_into().unwrap();
     let mut cipher = chacha20::ChaCha20Legacy::new(key.into(), &nonce.into());
@@ -448,7 +449,7 @@ fn masks_match_ring() {
                 .iter()
                 .map(|(key, sample)| chacha20_mask(&long[*key as usize], sample))
                 .collect();
-            // The samples lie one after the other, unaligned, up to the end of the buffer.
+            // The samples are contiguous, unaligned, up to the end of the buffer.
             let bytes: Vec<u8> = [&[0xee; 3][..]]
                 .into_iter()
                 .chain(samples.iter().map(|(_, sample)| &sample[..]))
@@ -656,8 +657,8 @@ fn detached_aad_gives_the_same_result() {
     }
 }
 
-/// Jobs, headers and samples that lie outside the buffer, or name no key, are refused before
-/// any byte changes.
+/// Jobs, headers and samples that lie outside the buffer, or whose key is not in the list, are
+/// refused before any byte changes.
 #[test]
 fn refuses_jobs_headers_and_samples_outside_the_buffer() {
     let (gcm, aes) = (GcmKey::aes128(&[1; 16]), AesKey::aes128(&[2; 16]));
@@ -690,7 +691,7 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
                 })
             })
         };
-        // A single packet, which goes before lists.
+        // A single packet, which is processed before lists are set up.
         let open = |job, outcomes: usize| {
             let keys = [[1; 32]];
             let [aes, chacha20] = [true, false].map(|aes| {

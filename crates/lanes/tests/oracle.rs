@@ -25,7 +25,8 @@ fn single_packets_of_every_length() {
     }
 }
 
-/// Packets around the ends of what lanes compute at a time. Alone, and in lists of few and of many.
+/// Packets around the limits of what lanes compute at a time, singly and in lists of few and of
+/// many.
 #[test]
 fn long_packets() {
     let backends = backends();
@@ -63,7 +64,7 @@ fn every_length_in_one_batch() {
             .map(|len| noise.packet(aad * (len % 33), len))
             .collect();
         check(&backends, &packets);
-        // From long to short, and in no order.
+        // From long to short, and in random order.
         let packets: Vec<_> = packets.into_iter().rev().collect();
         check(&backends, &packets);
         let shuffled: Vec<_> = (0..=1100)
@@ -98,7 +99,7 @@ fn every_number_of_packets() {
     }
 }
 
-/// Packets with AAD share lanes if their texts have as many blocks, as QUIC's often do.
+/// Packets with AAD share lanes if their texts have the same number of blocks, as QUIC's often do.
 #[test]
 fn every_length_of_aad_in_lanes() {
     let backends = backends();
@@ -143,7 +144,7 @@ fn every_short_packet() {
     }
 }
 
-/// Many random packets, in lanes. There are more than in other tests, since the one-time keys,
+/// Many random packets, in lanes. There are more than in other tests, because the one-time keys,
 /// which lanes multiply by, are keystream and cannot be chosen.
 #[test]
 fn a_hundred_thousand_packets() {
@@ -211,7 +212,7 @@ fn chunk_boundaries() {
             check(&backends, &packets_of_lengths(&mut noise, lengths));
         }
     }
-    // Of the texts of a chunk in sum, in bytes.
+    // Total length of a chunk's texts, in bytes.
     let limit = 128 * 1024;
     for sum in limit - 2..=limit + 2 {
         for n in [1, 2, 3, 32, 63, 127, 128, 129] {
@@ -531,13 +532,13 @@ fn run_from(run: fn(Kernels, Work<'_>, &[&[u8]]), sources: &[&[u8]]) {
 }
 
 #[test]
-#[should_panic(expected = "a source for each packet")]
+#[should_panic(expected = "one source for each packet")]
 fn too_few_sources() {
     run_from(Kernels::seal_from, &[]);
 }
 
 #[test]
-#[should_panic(expected = "what follows the first block")]
+#[should_panic(expected = "the text after the first block")]
 fn a_source_that_is_too_short() {
     run_from(Kernels::seal_from, &[&[0; 935]]);
 }

@@ -1,7 +1,7 @@
-//! Poly1305 where it is most likely to go wrong: keys with every bit set, accumulators near 0,
-//! near the prime and at the carry of every limb, in long messages (whose blocks are spread
-//! over lanes) and in packets in lanes. Compared to big integers without any optimisation, and
-//! to RustCrypto.
+//! Poly1305 in the cases that are most likely to go wrong: keys with every bit set, accumulators
+//! near 0, near the prime and at the carry of every limb, in long messages (whose blocks are spread
+//! over lanes) and in packets in lanes. Compared with big integers without any optimisation, and
+//! with RustCrypto.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn r(key: &[u8; 32]) -> BigUint {
     BigUint::from(half & CLAMP)
 }
 
-/// RFC 8439, section 2.5.1, as it stands there.
+/// RFC 8439, section 2.5.1, implemented literally.
 fn reference(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let (r, p) = (r(key), prime());
     let mut accumulator = number(0);
@@ -146,8 +146,8 @@ fn targets() -> Vec<BigUint> {
 /// goes into the same accumulator and each accumulator is multiplied by r^`lanes`. With one
 /// lane, that is the algorithm of the RFC.
 ///
-/// A block counts from 2^128 to 2^129 - 1, so that one in four blocks can be the number that is
-/// missing. The others are noise.
+/// A block has a value from 2^128 to 2^129 - 1, so one in four blocks can be the missing number.
+/// The others are noise.
 fn reaching(
     r: &BigUint,
     target: &BigUint,
@@ -227,8 +227,8 @@ fn accumulators_at_both_ends_of_the_field() {
     }
 }
 
-/// RFC 8439's vectors for carries and wrap-around at the end of a long message, whose blocks
-/// before leave the accumulator at 0.
+/// RFC 8439's vectors for carries and wrap-around, at the end of a long message whose earlier
+/// blocks leave the accumulator at 0.
 #[test]
 fn carries_of_rfc8439_at_the_end_of_long_messages() {
     let backends = backends();

@@ -304,7 +304,7 @@ fn messages_of_64_bytes() {
 }
 
 #[test]
-#[should_panic(expected = "a digest for each message")]
+#[should_panic(expected = "one digest for each message")]
 fn too_few_digests() {
     Backend::Portable
         .kernels()

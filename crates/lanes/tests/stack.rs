@@ -1,8 +1,8 @@
-//! What a call leaves on the stack: no one-time key as a Poly1305 state holds it. (A register
-//! that the compiler keeps on the stack for a while is not wiped, so single words may be
-//! there; a state that was moved would be there whole.)
+//! Checks what a call leaves on the stack: no one-time key as a Poly1305 state holds it. (A
+//! register that the compiler spills to the stack is not wiped, so single words may remain; a state
+//! that was moved would remain as a whole.)
 
-#![allow(unsafe_code, reason = "it reads the stack of calls that have returned")]
+#![allow(unsafe_code, reason = "reads the stack frames of calls that have returned")]
 
 use packetlane_lanes::{Backend, Job, Kernels, Key, Outcome, Work};
 
@@ -10,7 +10,7 @@ use packetlane_lanes::{Backend, Job, Kernels, Key, Outcome, Work};
 const DEPTH: usize = 16 * 1024;
 
 /// [`Kernels::seal`] or [`Kernels::open`].
-type Way = fn(Kernels, Work<'_>);
+type Run = fn(Kernels, Work<'_>);
 
 /// [`Kernels::seal_from`] of texts of 0x55.
 fn seal_from(kernels: Kernels, work: Work<'_>) {
@@ -20,14 +20,14 @@ fn seal_from(kernels: Kernels, work: Work<'_>) {
     kernels.seal_from(work, &sources);
 }
 
-/// A call that the compiler keeps a frame for.
+/// A call that has its own stack frame.
 #[inline(never)]
-fn run(way: Way, backend: Backend, work: Work<'_>) {
-    way(backend.kernels(), work);
+fn run(kernel: Run, backend: Backend, work: Work<'_>) {
+    kernel(backend.kernels(), work);
 }
 
-/// Reads the words of the stack below its frame, downwards: where calls that have returned had
-/// their frames. Calls nothing that would write there.
+/// Reads the words of the stack below its frame, downwards, where calls that have returned had
+/// their frames. Calls nothing that would overwrite them.
 #[inline(never)]
 fn read_stack(words: &mut [u64]) {
     let here = core::hint::black_box(0_u64);
@@ -39,8 +39,8 @@ fn read_stack(words: &mut [u64]) {
     }
 }
 
-/// Seals, then opens packets of these lengths, each with its own key, in both ways, and searches the
-/// stack after each call for the keys' states.
+/// Seals, then opens packets of these lengths, each with its own key, with each kernel, and
+/// searches the stack after each call for the keys' states.
 fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let keys: Vec<Key> = (0..lengths.len()).map(|i| [i as u8 + 3; 32]).collect();
     let stride = lengths.iter().max().expect("a length") + 16;
@@ -54,19 +54,19 @@ fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let jobs: Vec<Job> = lengths.iter().enumerate().map(job).collect();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     let states: Vec<_> = keys.iter().map(|key| state_of(backend, key)).collect();
-    let ways = [
-        ("seal from", seal_from as Way),
+    let kernels = [
+        ("seal from", seal_from as Run),
         ("seal", Kernels::seal),
         ("open", Kernels::open),
     ];
-    for (name, way) in ways {
+    for (name, kernel) in kernels {
         let work = Work {
             bytes: &mut bytes,
             keys: &keys[..],
             jobs: &jobs,
             outcomes: &mut outcomes,
         };
-        run(way, backend, work);
+        run(kernel, backend, work);
         read_stack(stack);
         for (packet, state) in states.iter().enumerate() {
             assert!(
@@ -98,7 +98,7 @@ fn state_of(backend: Backend, key: &Key) -> [u64; 3] {
     [r0, r1, r1 + (r1 >> 2)]
 }
 
-/// Runs on a thread with stack enough to be read.
+/// Runs on a thread with enough stack to read.
 fn on_a_thread(check: impl FnOnce(&mut [u64]) + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(1 << 20);
     let run = move || check(&mut [0; DEPTH].to_vec());

@@ -1,6 +1,6 @@
-//! Published vectors on every backend of this machine, in every way that a packet can be
-//! sealed: alone, among a few, among many, with longer ones whose lanes start earlier, and with
-//! one that is too long to share a call.
+//! Published vectors on every backend of this machine, by every strategy for sealing a packet:
+//! alone, among a few, among many, with longer ones whose lanes start earlier, and with one that is
+//! too long to share a call.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Runs PTX, the form in which the kernels ship, on the CPU; and stands in for a device. For
-//! tests on machines without a GPU: a dev-dependency, which is not published.
+//! Executes PTX, the form in which the kernels ship, on the CPU, and emulates a device. For tests
+//! on machines without a GPU: a dev-dependency, which is not published.
 //!
 //! [`Module`] executes what a driver would compile, instruction by instruction. It is far slower
 //! than a GPU, and stricter. Each of these is an error that names the line:
@@ -13,8 +13,8 @@
 //! Only the instructions in `packetlane.ptx` are supported. Any other is an error when the
 //! module is parsed.
 //!
-//! [`StandIn`] is a device for [`Gpu::on`](packetlane_gpu::Gpu::on). It fails on demand, and
-//! counts what was not freed or not wiped.
+//! [`StandIn`] is a device for [`Gpu::on`](packetlane_gpu::Gpu::on). It fails on demand, and counts
+//! memory that was not freed or not wiped.
 
 mod memory;
 mod parse;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Bits of an allocation's address range: each has 64 GiB of addresses to itself, so that an
+/// Number of address bits of an allocation: each has 64 GiB of addresses of its own, so that an
 /// access with a wrong offset does not hit another allocation.
 const SPAN_BITS: u32 = 36;
 

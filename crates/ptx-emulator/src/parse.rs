@@ -1,5 +1,6 @@
-//! Parses the text of a PTX module into what `run` executes. Registers and constants get indexes
-//! into one array, labels become instruction indexes, and every instruction is decoded once.
+//! Parses the text of a PTX module into the form that `run` executes. Registers and constants get
+//! indices into one array, labels become instruction indices, and every instruction is decoded
+//! once.
 
 use std::collections::HashMap;
 use std::fmt;

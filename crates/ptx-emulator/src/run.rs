@@ -76,7 +76,7 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 const WARP: u32 = 32;
-/// After so many instructions a thread is taken for one that does not end.
+/// A thread that has executed this many instructions is considered endless.
 const MAX_STEPS: u64 = 1 << 30;
 /// The content of a register that was never written. A value equal to it by chance (1 in 2^64)
 /// is mistaken for it.

@@ -1,11 +1,11 @@
 //! A device for tests that runs on the CPU, in a random order, and fails on demand.
 //!
-//! Commands do not run when they are queued. They stay in their stream until the host waits for
-//! the stream or asks whether it is done. Then streams advance one step at a time, in
-//! pseudo-random order; a copy may be half done when another stream advances. Code that relies
-//! on an order it did not ask for gets wrong bytes, and the same ones for the same seed.
+//! Commands do not run when they are queued. They stay in their stream until the host waits for the
+//! stream or asks whether it is done. Then streams advance one step at a time, in pseudo-random
+//! order; a copy may be half done when another stream advances. Code that relies on an order that
+//! it did not ask for gets wrong bytes, the same ones for the same seed.
 //!
-//! Its kernels either compute with `lanes` what the descriptors in device memory say, or
+//! Its kernels either compute with `lanes` what the descriptors in device memory specify, or
 //! execute the shipped PTX with [`Module`], with threads in a permuted order.
 
 #![allow(
@@ -21,9 +21,9 @@ use packetlane_lanes::{Backend, Job, Outcome, TAG_LEN, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-// What the kernels find in device memory, as `packetlane.cu` has it: lengths in bytes of a
-// packet's descriptor, a key entry, a chunk's descriptor, a chunk's partial result, and the text
-// of a chunk. A device knows its kernels' layout, not the host's.
+// The layout of the kernels' data in device memory, as in `packetlane.cu`: lengths in bytes of a
+// packet's descriptor, a key entry, a chunk's descriptor, a chunk's partial result, and the text of
+// a chunk. A device knows its kernels' layout, not the host's.
 const PACKET_LEN: usize = 16;
 const KEY_LEN: usize = 48;
 const CHUNK_LEN: usize = 8;
@@ -138,7 +138,7 @@ struct Inner {
     kernels: Kernels,
 }
 
-/// What a launch does.
+/// The effect of a launch.
 enum Kernels {
     /// Computes with `lanes`.
     Lanes,

@@ -1,4 +1,4 @@
-//! What the PTX emulator refuses, on kernels of a few lines.
+//! Errors that the PTX emulator reports, on kernels of a few lines.
 
 use packetlane_ptx_emulator::{AccessError, Cause, Fault, Memory, Module, Order};
 

@@ -65,8 +65,8 @@ pub fn cpu() -> Backend {
 }
 
 impl Made {
-    /// Plaintexts of these lengths, some bytes apart, under `keys` keys whose epochs change now
-    /// and then. One in `aad` packets has AAD.
+    /// Plaintexts of these lengths, with a few bytes between them, for `keys` keys whose epochs
+    /// change occasionally. One in `aad` packets has AAD.
     pub fn new(random: &mut Random, lengths: &[usize], keys: usize, aad: usize) -> Self {
         let keys: Vec<Key> = (0..keys).map(|_| random.bytes()).collect();
         let mut epochs = vec![0_u64; keys.len()];
@@ -126,7 +126,7 @@ impl Made {
         self
     }
 
-    /// The results of a backend alone.
+    /// Returns the results of a backend alone.
     pub fn on_cpu(&mut self) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
         let keys = &self.keys[..];

@@ -29,7 +29,7 @@ pub(crate) struct HostCpp {
     pub(crate) order: u64,
 }
 
-/// A compiler whose programs run with the sanitizers, or why there is none.
+/// Returns a compiler whose programs run with the sanitizers, or why there is none.
 pub(crate) fn compiler() -> Result<&'static str, &'static str> {
     static FOUND: OnceLock<Result<&str, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -58,7 +58,7 @@ fn probe(dir: &Path) -> Result<&'static str, String> {
             Ok(built) if !built.status.success() => why = format!("{name} has no sanitizers"),
             Ok(_) => match Command::new(&program).status() {
                 Ok(status) if status.success() => return Ok(name),
-                _ => why = format!("what {name} builds with sanitizers does not run"),
+                _ => why = format!("programs that {name} builds with sanitizers do not run"),
             },
         }
     }
@@ -120,14 +120,14 @@ impl HostCpp {
         }
     }
 
-    /// The error message of a process that has ended.
+    /// Returns the error message of a process that has ended.
     fn last_words(&mut self) -> String {
         let status = self.process.wait().expect("a child of ours");
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let line = log.lines().find(|line| {
             line.contains("ERROR") || line.contains("error") || line.contains("host_cpp:")
         });
-        format!("{status}: {}", line.unwrap_or("(nothing was said)"))
+        format!("{status}: {}", line.unwrap_or("(no message)"))
     }
 }
 

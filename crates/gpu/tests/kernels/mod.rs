@@ -1,6 +1,6 @@
-//! Batches for the kernels, with the expected results, for every way to run a kernel.
+//! Batches for the kernels, with the expected results, for all ways of running a kernel.
 
-// Each test uses a part of it.
+// Each test uses part of it.
 #![allow(dead_code)]
 
 pub(crate) mod emulated;
@@ -77,7 +77,7 @@ pub(crate) fn shape(aad: usize, text: usize, align: usize) -> Shape {
     Shape { aad, text, align }
 }
 
-/// A batch as a device gets it, and the expected results.
+/// A batch as passed to a device, and the expected results.
 pub(crate) struct Batch {
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
@@ -167,7 +167,7 @@ impl Batch {
         words.flat_map(u32::to_le_bytes).collect()
     }
 
-    /// A key of its own per packet, 48 bytes: key, the nonce's end, aad, aad_len.
+    /// A separate key entry per packet, 48 bytes: key, end of the nonce, aad, aad_len.
     pub(crate) fn keys(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for job in &self.jobs {

@@ -35,16 +35,16 @@ pub(crate) fn precompute_keystream(
 /// See [`crate::Kernels::max_precomputed_blocks`].
 #[inline]
 pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
-    // A larger packet hides its hash in its own rounds. With precomputed keystream it would
-    // have fewer rounds to hide it in, and gain nothing.
+    // A larger packet is hashed during its own rounds. With precomputed keystream it would have
+    // fewer rounds for that, and gain nothing.
     match set.is_stitched() {
         true => set.row_blocks(),
         false => usize::MAX,
     }
 }
 
-/// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439, section 2.4). A few
-/// blocks are computed in rows, where they take less time than in lanes.
+/// XORs the keystream of (`key`, `nonce`), starting at block `counter`, into `text` (RFC 8439,
+/// section 2.4). Few blocks are computed in rows, which is faster than in lanes.
 pub(crate) fn xor_keystream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
     let count = text.len().div_ceil(BLOCK_LEN);
     if !(1..=set.row_blocks()).contains(&count) {
@@ -55,8 +55,7 @@ pub(crate) fn xor_keystream(set: Set, key: &Key, nonce: &Nonce, counter: u32, te
     set.xor_blocks(text, &keystream.blocks()[..count]);
 }
 
-/// XORs the keystream from block 1 on into a text: first `blocks`, then those that `blocks`
-/// lacks.
+/// XORs the keystream from block 1 on into a text: first `blocks`, then the missing blocks.
 #[inline]
 pub(super) fn xor_text(set: Set, key: &Key, nonce: &Nonce, text: &mut [u8], blocks: &[Block]) {
     set.xor_blocks(text, blocks);
@@ -73,8 +72,8 @@ pub(super) fn is_whole(job: &Job, blocks: &[Block]) -> bool {
     job.text_len as usize <= BLOCK_LEN * blocks.len()
 }
 
-/// Calls `work` with the first blocks of a packet's keystream, from block 0 on. One call of a
-/// kernel computes them. They are chosen so that the rest of the text fills whole vectors.
+/// Calls `work` with the first blocks of a packet's keystream, from block 0 on. One kernel call
+/// computes them. Their number is chosen so that the rest of the text fills whole vectors.
 #[inline]
 pub(super) fn with_first_blocks<T>(
     set: Set,
@@ -83,7 +82,7 @@ pub(super) fn with_first_blocks<T>(
     text_len: usize,
     work: impl FnOnce(&[Block]) -> T,
 ) -> T {
-    // Block 0, and as many blocks of the text as whole vectors would leave over.
+    // Block 0, and as many blocks of the text as would be left over from whole vectors.
     let text_blocks = text_len.div_ceil(BLOCK_LEN);
     let mut count = 1 + remainder(text_blocks, set.block_lanes());
     if count > set.row_blocks() {

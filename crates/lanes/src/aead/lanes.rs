@@ -1,18 +1,18 @@
 //! Many packets: the keystream blocks of all packets in one list, then one tag per lane.
 //!
-//! The jobs are done in chunks. The ChaCha20 blocks that a chunk needs form one list, wherever
-//! packets begin and end. Each call of the kernel takes as many blocks from the list as the
-//! vector has lanes, so that all lanes are busy except in the last call. Then the tags of the
-//! chunk are computed, one packet per lane, packets of similar length together.
+//! The jobs are processed in chunks. The ChaCha20 blocks of a chunk form one list, regardless of
+//! packet boundaries. Each kernel call takes as many blocks from the list as the vector has lanes,
+//! so that all lanes are busy except in the last call. Then the tags of the chunk are computed, one
+//! packet per lane, packets of similar length together.
 //!
-//! Sealing: a packet's block 0, which holds its one-time Poly1305 key, comes before the blocks
-//! of its text in the list. The tags come last.
+//! Sealing: a packet's block 0, which holds its one-time Poly1305 key, comes before the blocks of
+//! its text in the list. The tags come last.
 //!
-//! Opening: first all blocks 0, then the tags, then the texts of the packets whose tag was
-//! right, so that nothing is decrypted before it is checked.
+//! Opening: first the blocks 0 of all packets, then the tags, then the texts of the packets with
+//! correct tags, so that nothing is decrypted before it is checked.
 //!
-//! Texts may be sealed out of place, but for their first blocks. Blocks that fill all lanes, or half of them,
-//! are read from their source; others are copied first.
+//! Texts may be sealed out of place, except for their first blocks. Blocks that fill all lanes, or
+//! half of them, are read from their source; others are copied first.
 
 use super::strategy::{self, CHUNK, COUNTING_SORT_THRESHOLD, TagMethod};
 use super::tag::tag;
@@ -25,7 +25,7 @@ use arrayvec::ArrayVec;
 use core::ops::Range;
 
 const _: () = assert!(MAX_LANES <= u8::MAX as usize && CHUNK <= u8::MAX as usize + 1);
-// What the numbers that `order` sorts have room for.
+// So that the numbers that `order` sorts fit.
 const _: () = assert!(strategy::CHUNK_BYTES < 1 << 24);
 
 // Not inlined: its arrays take several pages of stack, which single packets should not pay for.
@@ -57,7 +57,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], keys: &[Key], jobs: &[Job], mut s
     }
 }
 
-// Not inlined, as `seal`.
+// Not inlined, like `seal`.
 #[inline(never)]
 pub(super) fn open(
     set: Set,
@@ -74,9 +74,9 @@ pub(super) fn open(
         let jobs;
         (jobs, rest) = rest.split_at(one_call.unwrap_or_else(|| strategy::chunk(set, rest)));
         let order = chunk.begin(jobs);
-        // The one-time keys. If they leave lanes of a call idle, these compute keystream of the
-        // texts; if one call has room for everything, all of it.
-        // For each packet, from the longest on, the first block that the call does not compute.
+        // The one-time keys. Lanes left idle by them compute keystream of the texts; if one call
+        // has room for everything, all of it. For each packet, from the longest on, the first block
+        // that the call does not compute.
         let mut next_blocks = ArrayVec::<u32, CHUNK>::new();
         let with_key = match in_one_call {
             false => chunk.compute_keys(set, keys, jobs),
@@ -127,16 +127,16 @@ pub(super) fn open(
     }
 }
 
-/// The numbers of a chunk's packets, from the longest to the shortest in blocks of 16 bytes: tags need that
-/// order, and a processor predicts what comes next where a packet is much like the one before it. Empty if
-/// the packets come in that order.
+/// The indices of a chunk's packets, from the longest to the shortest in blocks of 16 bytes. The
+/// tags need that order, and branch prediction works better if each packet is similar to the one
+/// before. Empty if the packets are already in that order.
 type Order = ArrayVec<u8, CHUNK>;
 
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "chunks are small")]
 fn order(jobs: &[Job]) -> Order {
     let mut order = Order::new();
-    // Often all have one length.
+    // Often all have the same length.
     if jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
         return order;
     }
@@ -145,7 +145,7 @@ fn order(jobs: &[Job]) -> Order {
     let mut longest = 0;
     for (index, job) in jobs.iter().enumerate() {
         longest = longest.max(job.text_len);
-        // A chunk of several packets has fewer than 2^24 bytes of text.
+        // The texts of a chunk of several packets have fewer than 2^24 bytes in total.
         keys.push(!job.text_len.saturating_sub(1) << 8 | index as u32);
     }
     if jobs.len() >= COUNTING_SORT_THRESHOLD && longest <= LONGEST_COUNTED {
@@ -156,9 +156,9 @@ fn order(jobs: &[Job]) -> Order {
     order
 }
 
-/// Sorts the keys of [`order`] by blocks of 16 bytes: by two digits of their bits from 12 on, above 8 of the
-/// number and 4 of the bytes, the lower digit first. Keys are counted by digit, so that it is known where each
-/// goes: that takes two thirds of the time of comparing them.
+/// Radix-sorts the keys of [`order`] by blocks of 16 bytes: by two digits from bit 12 on (above 8
+/// bits of index and 4 of bytes), the lower digit first. Counting the keys per digit gives the
+/// place of each, which takes two thirds of the time of sorting by comparison.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "chunks are small")]
 fn counted(keys: &[u32]) -> Order {
@@ -190,14 +190,14 @@ fn counted(keys: &[u32]) -> Order {
     order
 }
 
-/// The digits of [`counted`].
+/// The digits of [`counted`], in bits.
 const DIGIT_BITS: u32 = 5;
 const DIGITS: usize = 1 << DIGIT_BITS;
 
-/// The longest text whose number has no bits above these digits.
+/// The longest text whose number has no bits above these digits, in bytes.
 const LONGEST_COUNTED: u32 = 16 << (2 * DIGIT_BITS);
 
-/// The numbers of `packets` packets in their order.
+/// Returns the indices of `packets` packets in their order.
 #[inline]
 fn indices(order: &Order, packets: usize) -> impl Iterator<Item = usize> {
     (0..packets).map(|rank| order.get(rank).map_or(rank, |&index| index.into()))
@@ -207,16 +207,16 @@ fn indices(order: &Order, packets: usize) -> impl Iterator<Item = usize> {
 struct Chunk<'k> {
     /// The blocks of the next call.
     blocks: Blocks<'k>,
-    /// What the lanes of the next call hold, from the first lane on.
+    /// The contents of the next call's lanes, from the first lane on.
     runs: ArrayVec<Run, MAX_LANES>,
-    /// How many lanes are set.
+    /// Number of lanes that are set.
     lanes: usize,
-    /// Whether packets come in another order than in memory.
+    /// Whether the packets are in an order other than that in memory.
     is_sorted: bool,
     /// Blocks for half the lanes that wait for another such half: the packet's index, and the
     /// number of the first block.
     half: Option<(usize, u32)>,
-    /// Where what follows the first block of each text is read, if it is sealed out of place.
+    /// Sources of the texts after their first blocks, if they are sealed out of place.
     sources: &'k [&'k [u8]],
     /// The one-time key of each packet.
     one_time_keys: ArrayVec<[u8; 32], CHUNK>,
@@ -239,7 +239,8 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// Makes room for the one-time keys and tags of these packets. Returns the order in which to take them.
+    /// Allocates the one-time keys and tags of these packets. Returns the order in which to process
+    /// them.
     #[inline]
     fn begin(&mut self, jobs: &[Job]) -> Order {
         const NO_KEYS: &[[u8; 32]; CHUNK] = &[[0; 32]; CHUNK];
@@ -275,9 +276,9 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// [`xor`](Self::xor) for a text that fills at least half the lanes. Blocks that fill all
-    /// lanes are done at once. Blocks that fill half of them wait for another text's half. The
-    /// rest goes to the flat list.
+    /// [`xor`](Self::xor) for a text that fills at least half the lanes. Blocks that fill all lanes
+    /// are processed at once. Blocks that fill half of them wait for another text's half. The rest
+    /// goes to the flat list.
     #[inline(never)]
     fn xor_runs(
         &mut self,
@@ -322,8 +323,8 @@ impl<'k> Chunk<'k> {
         self.push(set, bytes, keys, jobs, index, from..job.blocks());
     }
 
-    /// Copies blocks of a packet's text from where they are read, if that is out of place. Block 0 is none of the text,
-    /// and block 1, its first, is in place.
+    /// Copies blocks of a packet's text from their source, if it is out of place. Block 0 is not
+    /// part of the text, and block 1, the first of the text, is already in place.
     #[inline(always)]
     fn copy_from(&self, bytes: &mut [u8], job: &Job, index: usize, blocks: Range<u32>) {
         if let Some(source) = self.sources.get(index) {
@@ -336,15 +337,16 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// What follows block `first` of a text, which is put in place, if it is read from a source.
+    /// Returns the source of the text after block `first`, if there is one, and copies that block
+    /// into place.
     #[inline(always)]
     fn source(&self, bytes: &mut [u8], job: &Job, index: usize, first: u32) -> Option<&'k [u8]> {
         self.copy_from(bytes, job, index, first..first + 1);
         Some(&self.sources.get(index)?[BLOCK_LEN * (first as usize - 1)..])
     }
 
-    /// Adds blocks of a packet to the flat list, and makes a call whenever the list fills one. Their text is put in
-    /// place, where the list's keystream is XORed into it.
+    /// Adds blocks of a packet to the flat list, and makes a call whenever the list is full. Their
+    /// text is copied into place, because the list's keystream is XORed into it there.
     #[inline(always)]
     fn push(
         &mut self,
@@ -382,8 +384,8 @@ impl<'k> Chunk<'k> {
         self.lanes += blocks;
     }
 
-    /// [`push`](Self::push) if the next call has no room for all blocks, or if there is none to
-    /// add.
+    /// [`push`](Self::push) for the cases that the next call has no room for all blocks, or that
+    /// there are none to add.
     #[inline(never)]
     fn push_in_parts(
         &mut self,
@@ -406,7 +408,7 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// Computes the blocks in the list and the half that waits, and XORs them into their texts.
+    /// Computes the blocks in the list and the waiting half, and XORs them into their texts.
     #[inline]
     fn finish(&mut self, set: Set, bytes: &mut [u8], keys: &'k [Key], jobs: &[Job]) {
         if let Some((index, from)) = self.half.take() {
@@ -428,7 +430,7 @@ impl<'k> Chunk<'k> {
         self.xor_list(set, bytes, jobs);
     }
 
-    /// XORs the computed blocks into their texts, but for one-time keys, and empties the list.
+    /// XORs the computed blocks, except one-time keys, into their texts, and empties the list.
     #[inline]
     fn xor_list(&mut self, set: Set, bytes: &mut [u8], jobs: &[Job]) {
         let (keystream, runs) = (self.blocks.keystream(), &self.runs);
@@ -438,7 +440,7 @@ impl<'k> Chunk<'k> {
     }
 
     /// Computes the one-time keys of the first packets, as many as fill all lanes of one or more
-    /// calls, past the list, which must be empty. Returns how many.
+    /// calls, bypassing the list, which must be empty. Returns their number.
     #[inline]
     fn compute_keys(&mut self, set: Set, keys: &'k [Key], jobs: &[Job]) -> usize {
         let lanes = set.block_lanes();
@@ -554,7 +556,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Few packets and many, up to the longest that are counted, and longer ones.
+    /// Few packets and many, up to the longest that counting sort handles, and longer ones.
     #[test]
     fn order_is_from_the_longest_to_the_shortest() {
         for longest in [1, 17, 600, LONGEST_COUNTED, LONGEST_COUNTED + 1, 1 << 20] {

@@ -1,11 +1,11 @@
-//! Long packets, one after the other, their text in lanes and their hash between the rounds.
+//! Long packets, one after the other: the text in lanes, the hash interleaved with the rounds.
 //!
-//! One call in lanes computes the one-time keys of several packets, and the few blocks of their texts that
-//! would leave lanes empty in a call of their own.
+//! One call in lanes computes the one-time keys of several packets, and the few blocks of their
+//! texts that would leave lanes empty in a call of their own.
 //!
-//! To seal, ciphertext is hashed after it is there. So the end of each packet is hashed during the first
-//! rounds of the next one. Two hashes alternate. They stay where they are, because moving them could leave
-//! a copy of a one-time key behind.
+//! When sealing, ciphertext can be hashed only after it exists. The end of each packet is therefore
+//! hashed during the first rounds of the next one. Two hash states alternate. They are not moved,
+//! because moving could leave a copy of a one-time key behind.
 
 use super::packet::Packet;
 use super::stitched;
@@ -16,8 +16,8 @@ use crate::kernels::chacha20::{Blocks, Keystream};
 use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::mem::swap;
 
-/// Calls `work` for one packet after the other, with its index and the first of its keystream: block 0,
-/// and the last blocks of its text, as many as [`blocks_behind`] says.
+/// Calls `work` for each packet in turn, with its index and its first keystream blocks: block 0,
+/// and the last blocks of its text, as many as [`blocks_behind`] returns.
 #[inline(always)]
 fn each(set: Set, keys: &[Key], jobs: &[Job], mut work: impl FnMut(usize, &[Block])) {
     let count = |job| 1 + blocks_behind(set, job);
@@ -56,7 +56,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], keys: &[Key], jobs: &[Job]) {
     };
     let mut keystream = Keystream::new();
     let (mut previous, mut current) = (&mut Poly1305::idle(), &mut Poly1305::idle());
-    // The packet whose tag is still open, and how many bytes of its ciphertext are hashed.
+    // The packet whose tag is not finished, and how many bytes of its ciphertext are hashed.
     let mut last: Option<(&Job, usize)> = None;
     each(set, keys, jobs, |index, blocks| {
         let job = &jobs[index];
@@ -91,7 +91,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], keys: &[Key], jobs: &[Job]) {
 }
 
 /// Opens packets.
-// Not inlined, as `seal`.
+// Not inlined, like `seal`.
 #[inline(never)]
 pub(super) fn open(
     set: Set,

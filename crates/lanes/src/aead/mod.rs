@@ -1,17 +1,17 @@
 //! ChaCha20-Poly1305 (RFC 8439, section 2.8) over a list of jobs.
 //!
-//! - [`run`] seals and opens a list. [`strategy`] chooses how each part of it is done, and holds every
-//!   threshold. A list of one packet goes to [`single`] at once.
-//! - The strategies: [`single`], one packet at a time; [`long`], one packet after the other, stitched
-//!   in lanes; [`lanes`], the blocks of all packets in one list. Short packets have a kernel of their
-//!   own, [`crate::kernels::chacha20poly1305::short`], as have many packets with as many blocks,
-//!   [`crate::kernels::chacha20poly1305::lockstep`], and packets of a few blocks each,
-//!   [`crate::kernels::stitched_lanes`]. No strategy calls another.
-//! - What they share: [`packet`], one packet and where it lies; [`stitched`], rounds and
-//!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which
-//!   authenticates it.
-//! - [`sorted`]: a list of mixed sizes in another order, each part of which has a strategy of its own.
-//! - [`tuning`]: what is measured once per process.
+//! - [`run`] seals and opens a list. [`strategy`] chooses the strategy for each part of it, and
+//!   holds all thresholds. A list of one packet goes directly to [`single`].
+//! - The strategies: [`single`], one packet at a time; [`long`], one packet after the other,
+//!   stitched in lanes; [`lanes`], the blocks of all packets in one list. Three kinds of packets
+//!   have kernels of their own: short packets ([`crate::kernels::chacha20poly1305::short`]), many
+//!   packets with the same number of blocks ([`crate::kernels::chacha20poly1305::lockstep`]), and
+//!   packets of a few blocks each ([`crate::kernels::stitched_lanes`]). No strategy calls another.
+//! - Shared by the strategies: [`packet`], one packet and where its parts lie; [`stitched`], rounds
+//!   and hash of one packet in one kernel; [`keystream`], which encrypts; [`tag`], which
+//!   authenticates.
+//! - [`sorted`]: reorders a list of mixed sizes, so that each part of it has one strategy.
+//! - [`tuning`]: measurements made once per process.
 
 mod keystream;
 mod lanes;

@@ -10,7 +10,7 @@ use core::ops::Range;
 pub(super) enum Aad<'a> {
     /// In the buffer of the text.
     Attached(Range<usize>),
-    /// Anywhere.
+    /// In a buffer of its own.
     Detached(&'a [u8]),
 }
 
@@ -19,12 +19,12 @@ pub(super) struct Packet<'p> {
     pub(super) key: &'p Key,
     pub(super) nonce: &'p Nonce,
     pub(super) aad: Aad<'p>,
-    /// Where its text lies in its buffer.
+    /// The range of its text in the buffer.
     pub(super) text: Range<usize>,
 }
 
 impl<'p> Packet<'p> {
-    /// The packet of a job, and its key.
+    /// Returns the packet of a job, with its key.
     #[inline(always)]
     pub(super) fn of(job: &'p Job, key: &'p Key) -> Self {
         Self {
@@ -43,21 +43,22 @@ impl<'p> Packet<'p> {
         }
     }
 
-    /// Where the last `count` blocks of its text lie.
+    /// Returns the range of the last `count` blocks of its text.
     #[inline]
     pub(super) fn last_blocks(&self, count: usize) -> Range<usize> {
         let before = BLOCK_LEN * (self.blocks() - 1 - count);
         self.text.start + before.min(self.text.len())..self.text.end
     }
 
-    /// Number of keystream blocks that it needs, including block 0 for the one-time key.
+    /// Returns the number of keystream blocks that it needs, including block 0 for the one-time
+    /// key.
     #[inline]
     pub(super) fn blocks(&self) -> usize {
         1 + self.text.len().div_ceil(BLOCK_LEN)
     }
 
-    /// Keys the hash and hashes the AAD. The state is keyed in place, because moving it could
-    /// leave a copy of the key behind.
+    /// Keys the hash and hashes the AAD. The state is keyed in place, because moving it could leave
+    /// a copy of the key behind.
     #[inline(always)]
     pub(super) fn start_tag(
         &self,
@@ -70,8 +71,7 @@ impl<'p> Packet<'p> {
         tag::update_padded(set, poly1305, self.aad(bytes));
     }
 
-    /// Hashes the end of the ciphertext, from byte `hashed` on, and the lengths. Returns the
-    /// tag.
+    /// Hashes the rest of the ciphertext, from byte `hashed` on, and the lengths. Returns the tag.
     #[inline(always)]
     pub(super) fn finish_tag(
         &self,

@@ -1,4 +1,4 @@
-//! Seals and opens a list of jobs, each part of it by the [`Strategy`] that is chosen for it.
+//! Seals and opens a list of jobs, each part of it with the [`Strategy`] chosen for it.
 
 use super::sorted::Sorted;
 use super::strategy::{SORTED, Strategy};
@@ -10,8 +10,8 @@ use crate::job::{BLOCK_LEN, Outcome, Work};
 ///
 /// # Panics
 ///
-/// If a job lies outside the buffer, if it names a key that is not there, or if `outcomes` is
-/// shorter than `jobs`. It may if one job writes where another reads or writes.
+/// If a job lies outside the buffer, if its key index is outside the list, or if `outcomes` is
+/// shorter than `jobs`. It may panic if one job writes where another reads or writes.
 #[inline]
 pub(crate) fn seal(set: Set, work: Work<'_>) {
     let Work {
@@ -20,7 +20,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
         jobs,
         outcomes,
     } = work;
-    // A single packet goes first: to get ready for a list takes a twentieth of a short packet's time.
+    // A single packet first: setting up a list takes a twentieth of a short packet's time.
     if let ([job], [outcome, ..]) = (jobs, &mut *outcomes) {
         single::seal(set, bytes, job.key_in(keys), job);
         *outcome = Outcome::Sealed;
@@ -68,7 +68,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
 ///
 /// # Panics
 ///
-/// As [`seal`].
+/// As for [`seal`].
 #[inline]
 pub(crate) fn open(set: Set, work: Work<'_>) {
     let Work {
@@ -77,7 +77,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
         jobs,
         outcomes,
     } = work;
-    // As in `seal`.
+    // Like `seal`.
     if let ([job], [outcome, ..]) = (jobs, &mut *outcomes) {
         *outcome = single::open(set, bytes, job.key_in(keys), job);
         return;
@@ -117,12 +117,13 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
     }
 }
 
-/// As [`seal`]: of each text, what follows its first block is read from its source, and only written to the
+/// Like [`seal`], but the text after its first block is read from a source, and only written to the
 /// buffer.
 ///
 /// # Panics
 ///
-/// As [`seal`], and if there is another number of sources, or one has another length.
+/// As for [`seal`]; also if the number of sources differs from that of jobs, or the length of a
+/// source is wrong.
 pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
     let Work {
         bytes,
@@ -130,13 +131,13 @@ pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
         jobs,
         outcomes,
     } = work;
-    assert_eq!(jobs.len(), sources.len(), "a source for each packet");
+    assert_eq!(jobs.len(), sources.len(), "one source for each packet");
     for (job, source) in jobs.iter().zip(sources) {
         let first = BLOCK_LEN.min(job.text_len as usize);
         assert_eq!(
             first + source.len(),
             job.text_len as usize,
-            "what follows the first block"
+            "a source holds the text after the first block"
         );
     }
     let mut done = 0;
@@ -179,7 +180,7 @@ pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
     }
 }
 
-/// Sorts jobs, and seals or opens each group: a list in order, which is not sorted again.
+/// Sorts jobs, and seals or opens each group: the list is then in order and is not sorted again.
 // Not inlined: its list takes stack that others should not pay for.
 #[inline(never)]
 fn run_sorted(run: fn(Set, Work<'_>), set: Set, work: Work<'_>) {

@@ -20,13 +20,13 @@ pub(crate) fn seal(set: Set, bytes: &mut [u8], key: &Key, job: &Job) {
     bytes[job.tag()].copy_from_slice(&tag);
 }
 
-/// As [`seal`], for a long text: what follows its first block is read from `source`. Ciphertext is hashed
-/// while it is in the cache, in pieces of [`TILE`].
+/// Like [`seal`], for a long text: the text after its first block is read from `source`. Ciphertext
+/// is hashed while it is in the cache, in pieces of [`TILE`] bytes.
 #[inline(never)]
 pub(super) fn seal_from(set: Set, bytes: &mut [u8], key: &Key, job: &Job, source: &[u8]) {
     let packet = Packet::of(job, key);
     let (key, nonce, len) = (packet.key, packet.nonce, packet.text.len());
-    assert_eq!(source.len() + BLOCK_LEN, len, "the rest of the text");
+    assert_eq!(source.len() + BLOCK_LEN, len, "the source holds the rest of the text");
     let (mut poly1305, mut at) = (Poly1305::idle(), 0);
     with_first_blocks(set, key, nonce, len, |blocks| {
         let (one_time_key, blocks) = split_one_time_key(blocks);
@@ -57,16 +57,16 @@ pub(super) fn seal_from(set: Set, bytes: &mut [u8], key: &Key, job: &Job, source
     bytes[job.tag()].copy_from_slice(&tag);
 }
 
-/// Decrypts the text of a job if its tag is right.
+/// Decrypts the text of a job if its tag is correct.
 #[inline]
 pub(crate) fn open(set: Set, bytes: &mut [u8], key: &Key, job: &Job) -> Outcome {
     open_packet(&Packet::of(job, key), set, bytes)
 }
 
-/// Encrypts the text of a job and writes its tag. While the ciphertext is hashed, it computes the
-/// keystream block of `header_key` whose counter and nonce are the 16 bytes from `sample` on. Returns the
-/// block's first 8 bytes, a little-endian number; or nothing, and does nothing, if the sample does not
-/// lie in the text.
+/// Encrypts the text of a job and writes its tag. While hashing the ciphertext, computes the
+/// keystream block of `header_key` whose counter and nonce are the 16 bytes at `sample`. Returns
+/// the block's first 8 bytes as a little-endian number. Returns `None` and does nothing if the
+/// sample does not lie in the text.
 pub(crate) fn seal_and_mask(
     set: Set,
     bytes: &mut [u8],
@@ -115,7 +115,7 @@ pub(crate) fn seal_detached(
     seal_packet(&packet, set, text)
 }
 
-/// Decrypts a text whose AAD is detached, if the tag that follows the text is right.
+/// Decrypts a text whose AAD is detached, if the tag that follows the text is correct.
 pub(crate) fn open_detached(
     set: Set,
     key: &Key,
@@ -175,7 +175,7 @@ fn seal_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> [u8; TAG_LE
     packet.finish_tag(set, bytes, &mut poly1305, hashed)
 }
 
-/// Encrypts the text of a packet, and hashes some of the ciphertext: returns how many bytes.
+/// Encrypts the text of a packet, and hashes part of the ciphertext. Returns how many bytes.
 #[inline(always)]
 fn encrypt_stitched(
     packet: &Packet<'_>,
@@ -214,7 +214,8 @@ fn open_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
     stitched::decrypt(packet, set, bytes, &mut poly1305, [front, &[]])
 }
 
-/// [`seal`] for a packet whose first `keystream` is precomputed, from block 0 on. There must be some.
+/// [`seal`] for a packet with precomputed `keystream`, from block 0 on. There must be at least one
+/// block.
 #[inline]
 pub(crate) fn seal_precomputed(
     set: Set,
@@ -247,7 +248,8 @@ pub(crate) fn seal_precomputed(
     bytes[job.tag()].copy_from_slice(&tag);
 }
 
-/// [`open`] for a packet whose first `keystream` is precomputed, from block 0 on. There must be some.
+/// [`open`] for a packet with precomputed `keystream`, from block 0 on. There must be at least one
+/// block.
 #[inline]
 pub(crate) fn open_precomputed(
     set: Set,

@@ -1,53 +1,54 @@
-//! A list of packets of mixed sizes in another order, so that neighbours can take the same strategy.
+//! Reorders a list of packets of mixed sizes, so that consecutive packets can use the same
+//! strategy.
 
 use super::strategy::{CLASSES, SORTED, class};
 use crate::job::Job;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 
-/// Jobs in the order of their classes, and where they come from.
+/// Jobs in the order of their classes, and their original places.
 pub(super) struct Sorted {
     jobs: ArrayVec<Job, SORTED>,
-    /// `places[i]` is the index that `jobs[i]` had.
+    /// `places[i]` is the original index of `jobs[i]`.
     places: [u8; SORTED],
-    /// Where classes begin: class 1, and the last one.
+    /// The start of class 1, and of the last class.
     starts: [usize; 2],
 }
 
-const _: () = assert!(SORTED - 1 <= u8::MAX as usize, "a place is a byte");
+const _: () = assert!(SORTED - 1 <= u8::MAX as usize, "a place fits in a byte");
 
-/// A number for each class, all in one word: in memory, each would wait for the one before it. They are at
-/// most [`SORTED`].
+/// A counter for each class, all in one word: in memory, each update would wait for the previous
+/// one. Counters are at most [`SORTED`].
 #[derive(Clone, Copy)]
 struct PerClass(u64);
 
-/// The bits of one of the numbers.
+/// Number of bits of a counter.
 const BITS: u32 = 9;
 const MASK: u64 = (1 << BITS) - 1;
 const _: () = assert!(SORTED <= MASK as usize && BITS as usize * CLASSES <= 64);
 
 impl PerClass {
-    /// Where a class has its bits.
+    /// Returns the position of a class's bits.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "there are a few classes")]
     fn shift(class: usize) -> u32 {
         BITS * class as u32
     }
 
-    /// The number of the class whose bits begin at `shift`.
+    /// Returns the counter of the class whose bits begin at `shift`.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
     fn get(self, shift: u32) -> usize {
         (self.0 >> shift & MASK) as usize
     }
 
-    /// Adds one to it.
+    /// Increments that counter.
     #[inline]
     fn count(&mut self, shift: u32) {
         self.0 += 1 << shift;
     }
 
-    /// For each class, the sum of those before it.
+    /// Returns, for each class, the sum of the counters before it.
     #[inline]
     fn sums(self) -> Self {
         let sums = (1..CLASSES).map(|classes| self.0 << Self::shift(classes));
@@ -85,13 +86,13 @@ impl Sorted {
         }
     }
 
-    /// The jobs.
+    /// Returns the jobs.
     #[inline]
     pub(super) fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 
-    /// Where each job was.
+    /// Returns the original index of each job.
     #[inline]
     pub(super) fn places(&self) -> impl Iterator<Item = usize> {
         self.places[..self.jobs.len()]
@@ -99,7 +100,7 @@ impl Sorted {
             .map(|&place| place.into())
     }
 
-    /// The short ones, those that fit into stitched lanes, and the others.
+    /// Returns the short jobs, those that fit into stitched lanes, and the others.
     #[inline]
     pub(super) fn groups(&self) -> [Range<usize>; 3] {
         let [fitting, others] = self.starts;

@@ -12,9 +12,9 @@ use crate::kernels::chacha20::{Keystream, counter_row};
 use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::ops::Range;
 
-/// Encrypts `blocks` of a text, which must begin where its encryption ended, and hashes the ciphertext
-/// before them at the same time; but in the first call of a kernel, what is left of `other`. Returns how
-/// many bytes of the ciphertext are hashed.
+/// Encrypts `blocks` of a text, which must begin where its encryption ended, and hashes the
+/// ciphertext before them at the same time; the first kernel call hashes the rest of `other`
+/// instead. Returns how many bytes of the ciphertext are hashed.
 #[inline(never)]
 pub(super) fn encrypt_rest(
     packet: &Packet<'_>,
@@ -55,9 +55,9 @@ pub(super) fn encrypt_rest(
     hashed
 }
 
-/// How many blocks of a packet that is to be opened to compute first, block 0 among them: as many as
-/// rows hold, or fewer where more than rows hold would be left behind those that lanes decrypt. Not
-/// [`Set::most_in_rows`], which is slower here.
+/// Returns how many blocks of a packet to compute first when opening it, block 0 included: as many
+/// as the rows hold, or fewer if more blocks than that would be left after those that lanes
+/// decrypt. Not [`Set::most_in_rows`], which is slower here.
 #[inline]
 pub(super) fn first_blocks(packet: &Packet<'_>, set: Set) -> usize {
     let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());
@@ -66,12 +66,13 @@ pub(super) fn first_blocks(packet: &Packet<'_>, set: Set) -> usize {
     if left > rows { 2 * rows - lanes } else { rows }
 }
 
-/// Decrypts the text of a packet whose tag has been started, if the tag is right; otherwise the text
-/// stays encrypted. `front` and `back` are the keystream of its front and of its back, and not of all of it.
+/// Decrypts the text of a packet whose tag has been started, if the tag is correct; otherwise the
+/// text stays encrypted. `front` and `back` are the keystream of its front and its back, and do not
+/// cover all of it.
 ///
-/// The keystream of a short text waits for the verdict. That of a long one would take as much memory
-/// as the text: all but the end is decrypted when it is hashed, and encrypted again if the tag is
-/// wrong.
+/// The keystream of a short text is kept until the verdict. That of a long one would take as much
+/// memory as the text: all of it except the end is decrypted while it is hashed, and encrypted
+/// again if the tag is wrong.
 #[inline(never)]
 pub(super) fn decrypt(
     packet: &Packet<'_>,
@@ -85,7 +86,8 @@ pub(super) fn decrypt(
     let end = packet.blocks() - back.len();
     let missing = end - (1 + front.len());
     let in_lanes = opened_in_lanes(set, whole, front.len(), missing);
-    // First the keystream of the others, while the front is hashed, and some of what follows.
+    // First the keystream of the remaining blocks, while the front is hashed, and part of what
+    // follows.
     let mut keystream = Keystream::new();
     let (first, mut computed, mut hashed) = (1 + front.len() + in_lanes, 0, 0);
     while first + computed < end {

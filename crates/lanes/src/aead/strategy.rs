@@ -1,5 +1,5 @@
-//! How a list of jobs is done: which strategy each part of it takes. All thresholds of
-//! ChaCha20-Poly1305 are in this file.
+//! Chooses the strategy for each part of a list of jobs. All thresholds of ChaCha20-Poly1305 are in
+//! this file.
 //!
 //! `docs/internals/kernels.md` explains the strategies; `docs/internals/decisions.md` has the figures behind the
 //! thresholds, with machine and date.
@@ -12,66 +12,72 @@ use crate::kernels::stitched_lanes::MAX_BLOCKS_TO_OPEN;
 use crate::vector::MAX_LANES;
 use core::ops::RangeInclusive;
 
-/// How many packets [`Strategy::Lanes`] takes at a time, at most. They fill the lanes, also with texts of
-/// similar length for the tags, and the data between the steps stays in the first-level cache.
+/// Maximum number of packets that [`Strategy::Lanes`] takes at a time: enough to fill the lanes,
+/// including texts of similar length for the tags, and few enough that data between the steps stays
+/// in the first-level cache.
 pub(super) const CHUNK: usize = 256;
 
 /// A chunk ends early when its texts have this length in total, in bytes, so that they stay in the
 /// second-level cache from one step to the next.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A chunk of so few packets ends as early as this, in bytes, where their tags fill all lanes.
+/// A chunk of at most this many packets ends at this length, in bytes, if their tags fill all
+/// lanes.
 const LONG_CHUNK: usize = 64;
 const LONG_CHUNK_BYTES: usize = 64 * 1024;
 
-/// From how many packets on a chunk is sorted by counting, not by comparing.
+/// Minimum number of packets for which a chunk is sorted by counting instead of comparing.
 pub(super) const COUNTING_SORT_THRESHOLD: usize = 32;
 
-/// Where packets are stitched, fewer than this are done one at a time, unless a kernel takes them together.
+/// If packets are stitched, lists shorter than this are processed one packet at a time, unless a
+/// kernel takes them together.
 const MIN_LIST: usize = 4;
 
-/// From how many packets on a list is faster as [`Strategy::Long`], to seal and to open.
+/// Minimum number of packets for which a list is faster with [`Strategy::Long`], to seal and to
+/// open.
 const MIN_LONG_TO_SEAL: usize = 4;
 const MIN_LONG_TO_OPEN: usize = 2;
 
-/// How many blocks behind those that fill all lanes share a call with other packets' blocks, at most; more
-/// are computed in rows.
+/// Maximum number of blocks, after those that fill all lanes, that share a call with other packets'
+/// blocks; more are computed in rows.
 const MAX_BLOCKS_BEHIND: usize = 3;
 
-/// From how many blocks on the rest of a stitched packet is sealed in lanes, not in rows. So many fill all
-/// lanes once.
+/// Minimum number of blocks for which the rest of a stitched packet is sealed in lanes instead of
+/// rows. This many blocks fill all lanes once.
 pub(super) const SEAL_IN_LANES_THRESHOLD: usize = 8;
 
-/// The same to open. As many blocks as fill all lanes once go there, too.
+/// The same for opening. Exactly as many blocks as fill all lanes once also go there.
 const OPEN_IN_LANES_THRESHOLD: usize = 11;
 
-/// From how many packets on [`Strategy::StitchedLanes`] is faster than others, where there is a kernel for
-/// it; and how many blocks each packet has, at most.
+/// Minimum number of packets for which [`Strategy::StitchedLanes`] is faster than the others, if
+/// there is a kernel for it; and the maximum number of blocks of each packet.
 const MIN_IN_STITCHED_LANES: usize = 3;
 const MAX_BLOCKS_IN_STITCHED_LANES: usize = 8;
 
-/// A packet of up to so many blocks goes there with others, in a list that is too short to be sorted.
+/// A packet of at most this many blocks goes there with others, if the list is too short to be
+/// sorted.
 const MAX_BLOCKS_OF_LONGER: usize = 16;
 const _: () = assert!(MAX_BLOCKS_OF_LONGER <= MAX_BLOCKS_TO_OPEN);
 
-/// From how many packets for [`Strategy::StitchedLanes`] on a list is sorted by [`class`], if they are at
-/// least a third of it and not all are in order; and how many packets are sorted at a time.
+/// Minimum number of packets for [`Strategy::StitchedLanes`] for which a list is sorted by
+/// [`class`], if they are at least a third of it and not all in order; and how many packets are
+/// sorted at a time.
 const SORT_THRESHOLD: usize = 24;
 pub(super) const SORTED: usize = 256;
 
-/// How many blocks of text packets have that go in [`Strategy::Lockstep`]. One block is for
-/// [`Strategy::Short`], and from 4 KiB on a list takes as long.
+/// Number of text blocks of packets that use [`Strategy::Lockstep`]. One block is for
+/// [`Strategy::Short`], and from 4 KiB on a list is equally fast.
 const LOCKSTEP_BLOCKS: RangeInclusive<usize> = 2..=48;
 
-/// A turn of so many packets at most, keystream blocks in all, and blocks in each on average is small: each
-/// packet is faster alone.
+/// A turn is small, so that each packet is faster alone, if it has at most this many packets,
+/// keystream blocks in total, and blocks per packet on average.
 struct SmallTurn {
     packets: usize,
     blocks: usize,
     mean: usize,
 }
 
-/// With vectors of 512 bits, of 256 bits, and of fewer.
+/// For vectors of 512 bits, of 256 bits, and of fewer.
 const SMALL_TURNS: [SmallTurn; 3] = [
     SmallTurn {
         packets: usize::MAX,
@@ -90,24 +96,24 @@ const SMALL_TURNS: [SmallTurn; 3] = [
     },
 ];
 
-/// From how many bytes on a single text is sealed out of place, where packets are not stitched. Stitched
-/// ones are copied first.
+/// Minimum length, in bytes, for which a single text is sealed out of place if packets are not
+/// stitched. Stitched packets are copied first.
 const SINGLE_OUT_OF_PLACE: usize = 12 * 1024;
 
-/// The same for several texts, on average: those that fill half the lanes gain.
+/// The same for several texts, on average: texts that fill half the lanes gain.
 const LIST_OUT_OF_PLACE: usize = 1024;
 
-/// How many bytes of a text are encrypted out of place before they are hashed: so they are still in the
-/// cache, and the powers of r are computed seldom.
+/// How many bytes of a text are encrypted out of place before they are hashed: few enough that they
+/// are still in the cache, and enough that the powers of r are rarely computed.
 pub(super) const TILE: usize = 32 * 1024;
-// All but the last leave neither lanes idle nor bytes to hash later.
+// All tiles but the last leave no lanes idle and no bytes to hash later.
 const _: () = assert!(TILE.is_multiple_of(BLOCK_LEN * MAX_LANES));
 
-/// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
-/// ones, computing the powers of r costs more than it saves.
+/// Minimum length, in bytes, for which one message is hashed over all lanes of a vector. For
+/// shorter messages, computing the powers of r costs more than it saves.
 pub(super) const OVER_LANES_THRESHOLD: usize = 528;
 
-/// From this length on, in bytes, each of many messages may be hashed in four lanes.
+/// Minimum length, in bytes, for which each of many messages may be hashed in four lanes.
 const FOUR_LANES_THRESHOLD: usize = 384;
 
 /// How jobs are sealed or opened.
@@ -115,37 +121,39 @@ const FOUR_LANES_THRESHOLD: usize = 384;
 pub(super) enum Strategy {
     /// One packet at a time.
     Single,
-    /// One packet after the other, most of their text in lanes, the hash of each stitched into its own
-    /// rounds and the first ones of the next.
+    /// One packet after the other, most of the text in lanes. The hash of each is stitched into its
+    /// own rounds and the first rounds of the next.
     Long,
     /// A short packet in each lane, in one kernel.
     Short,
-    /// A packet of as many blocks in each lane, in one kernel.
+    /// Packets with the same number of blocks, one in each lane, in one kernel.
     Lockstep,
-    /// The blocks of all packets in lanes, and the hashes of packets before stitched into their rounds, in
-    /// one kernel.
+    /// The blocks of all packets in lanes, with the hashes of earlier packets stitched into their
+    /// rounds, in one kernel.
     StitchedLanes,
-    /// Sorted first. Then each of [`super::sorted::Sorted::groups`] has a strategy of its own.
+    /// Sorted first. Then each of [`super::sorted::Sorted::groups`] has its own strategy.
     Sorted,
     /// The blocks of all packets in one list, then a tag in each lane.
     Lanes,
 }
 
 impl Strategy {
-    /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
+    /// Returns how to seal the first jobs of a list, and how many of them. The list must not be
+    /// empty.
     #[inline]
     pub(super) fn to_seal(set: Set, jobs: &[Job]) -> (Self, usize) {
         Self::next(set, jobs, MIN_LONG_TO_SEAL)
     }
 
-    /// How to open the first jobs of a list, as [`Strategy::to_seal`].
+    /// Returns how to open the first jobs of a list; see [`Strategy::to_seal`].
     #[inline]
     pub(super) fn to_open(set: Set, jobs: &[Job]) -> (Self, usize) {
         Self::next(set, jobs, MIN_LONG_TO_OPEN)
     }
 
-    /// How to seal the first jobs of a list out of place, as [`Strategy::to_seal`]: [`Strategy::Single`],
-    /// [`Strategy::Lockstep`] or [`Strategy::Lanes`]. `None` if their texts are to be copied first.
+    /// Returns how to seal the first jobs of a list out of place; see [`Strategy::to_seal`]:
+    /// [`Strategy::Single`], [`Strategy::Lockstep`] or [`Strategy::Lanes`]. `None` if their texts
+    /// should be copied first.
     #[inline]
     pub(super) fn to_seal_from(set: Set, jobs: &[Job]) -> (Option<Self>, usize) {
         if set.is_stitched() {
@@ -162,7 +170,7 @@ impl Strategy {
             (count, _) => return (None, count),
         }
         let others = jobs.iter().take_while(|job| !is_long(job)).count();
-        // A few short ones between long ones take less time copied than in a list of their own.
+        // A few short texts between long ones are faster copied than in a list of their own.
         let gains = jobs[..others].iter().any(|job| has_runs(set, job));
         (gains.then_some(Self::Lanes), others)
     }
@@ -197,11 +205,11 @@ impl Strategy {
         }
     }
 
-    /// How many of the first jobs go to the kernel for stitched lanes, or are sorted first, if there are
-    /// enough.
+    /// Returns how many of the first jobs go to the kernel for stitched lanes, or are sorted first,
+    /// if there are enough.
     #[inline]
     fn in_stitched_lanes(jobs: &[Job]) -> Option<(Self, usize)> {
-        // Not of the whole list: it comes back here as often as a part of it is sorted.
+        // Not the whole list: this is called again after each part that is sorted.
         let first = &jobs[..jobs.len().min(SORTED)];
         let (least, most) = block_counts(first);
         if is_sorted_first(first, least, most) {
@@ -220,22 +228,23 @@ impl Strategy {
     }
 }
 
-/// Whether a single packet of `blocks` keystream blocks has its hash stitched into its own
-/// rounds, if more than one call computes them.
+/// Whether a single packet of `blocks` keystream blocks has its hash stitched into its own rounds,
+/// if more than one call computes them.
 #[inline]
 pub(super) fn is_stitched(set: Set, blocks: usize) -> bool {
     set.is_stitched() && blocks > set.row_blocks()
 }
 
-/// Whether one call of [`Set::stitched_rows`] fills all lanes: then [`Strategy::Long`] gains nothing.
+/// Whether one call of [`Set::stitched_rows`] fills all lanes: then [`Strategy::Long`] gains
+/// nothing.
 #[inline]
 fn stitches_all_lanes(set: Set) -> bool {
     set.row_blocks() == set.block_lanes()
 }
 
-/// How many blocks of a stitched packet are decrypted in lanes before the verdict, if the keystream of
-/// `front` of its `whole` whole blocks of text is there and that of `missing` blocks is not. They fill
-/// all lanes.
+/// Returns how many blocks of a stitched packet are decrypted in lanes before the verdict. The
+/// packet has `whole` whole blocks of text; the keystream of its `front` first blocks exists, and
+/// that of `missing` blocks does not. The returned blocks fill all lanes.
 #[inline]
 pub(super) fn opened_in_lanes(set: Set, whole: usize, front: usize, missing: usize) -> usize {
     let (lanes, after) = (set.narrow_lanes(), whole.saturating_sub(front));
@@ -250,8 +259,8 @@ pub(super) fn opened_in_lanes(set: Set, whole: usize, front: usize, missing: usi
     }
 }
 
-/// `blocks` modulo `lanes`, which is a power of two. The compiler does not know that, and a division takes
-/// longer than all else that is decided for a packet.
+/// Returns `blocks` modulo `lanes`, which is a power of two. The compiler does not know that, and a
+/// division would take longer than all other decisions for a packet.
 #[inline(always)]
 pub(super) fn remainder(blocks: usize, lanes: usize) -> usize {
     debug_assert!(lanes.is_power_of_two());
@@ -262,7 +271,7 @@ pub(super) fn remainder(blocks: usize, lanes: usize) -> usize {
 #[inline]
 pub(crate) fn is_small_turn(set: Set, packets: usize, blocks: usize) -> bool {
     let [with_512, with_256, with_fewer] = &SMALL_TURNS;
-    // Two registers make one vector.
+    // Two registers form one vector.
     let small = match set.block_lanes() {
         32.. => with_512,
         16.. => with_256,
@@ -283,10 +292,11 @@ pub(crate) fn is_faster_out_of_place(set: Set, packets: usize, text_len: usize) 
     text_len >= least.saturating_mul(packets.max(1)) && !set.is_stitched()
 }
 
-/// How many keystream blocks the packets of a list have, including block 0: at least and at most.
+/// Returns the minimum and maximum number of keystream blocks of the packets of a list, including
+/// block 0.
 #[inline]
 fn block_counts(jobs: &[Job]) -> (usize, usize) {
-    // Lengths first, and no exit from the loop: a few instructions for each packet.
+    // Computed from lengths, without an early exit: a few instructions for each packet.
     let (mut least, mut most) = (u32::MAX, 0);
     for job in jobs {
         least = least.min(job.text_len);
@@ -295,9 +305,9 @@ fn block_counts(jobs: &[Job]) -> (usize, usize) {
     (blocks(least) as usize, blocks(most) as usize)
 }
 
-/// Whether a list has packets of more blocks than rows hold, and they are not too few: if there are more
-/// packets than lanes, half of all blocks must be theirs, because the hash of the others is stitched into
-/// nothing.
+/// Whether a list has enough packets with more blocks than rows hold. If there are more packets
+/// than lanes, half of all blocks must belong to such packets, because the hashes of the others
+/// cannot be stitched.
 #[inline]
 fn are_mostly_longer(set: Set, jobs: &[Job]) -> bool {
     if stitches_all_lanes(set) {
@@ -311,12 +321,12 @@ fn are_mostly_longer(set: Set, jobs: &[Job]) -> bool {
     in_longer > 0 && (jobs.len() <= set.block_lanes() || 2 * in_longer >= all)
 }
 
-/// The class of a packet in a list that is sorted: 0 if it is short, then by the number of its blocks if it
-/// fits into [`Strategy::StitchedLanes`], and the last class for more. The two highest numbers share a class,
-/// so that a word holds a counter for each class.
+/// Returns the class of a packet in a list that is sorted: 0 if it is short; then by the number of
+/// its blocks if it fits into [`Strategy::StitchedLanes`]; the last class otherwise. The two
+/// highest block counts share a class, so that one word holds a counter for each class.
 #[inline]
 pub(super) fn class(job: &Job) -> usize {
-    // By the blocks of text.
+    // Indexed by the blocks of text.
     const CLASS: [u8; MAX_BLOCKS_IN_STITCHED_LANES + 1] = [0, 0, 1, 2, 3, 4, 5, 5, 6];
     const _: () = assert!(CLASS[MAX_BLOCKS_IN_STITCHED_LANES] as usize == CLASSES - 1);
     let blocks = job.blocks() as usize - 1;
@@ -326,7 +336,7 @@ pub(super) fn class(job: &Job) -> usize {
 /// The number of classes.
 pub(super) const CLASSES: usize = MAX_BLOCKS_IN_STITCHED_LANES - 1;
 
-/// Whether a list of packets that have `least` to `most` blocks is sorted first.
+/// Whether a list of packets with `least` to `most` blocks is sorted first.
 #[inline]
 fn is_sorted_first(jobs: &[Job], least: usize, most: usize) -> bool {
     let least_class = least.max(2);
@@ -352,9 +362,9 @@ fn fits(job: &Job) -> bool {
     job.text_len as usize <= (MAX_BLOCKS_IN_STITCHED_LANES - 1) * BLOCK_LEN
 }
 
-/// How many blocks at the end of a text are computed in one call with those of other packets, in
-/// [`Strategy::Long`]: all blocks behind those that fill all lanes, if they are few; otherwise those that
-/// rows do not hold.
+/// Returns how many blocks at the end of a text share a call with those of other packets, in
+/// [`Strategy::Long`]: all blocks after those that fill all lanes, if they are few; otherwise those
+/// that rows do not hold.
 #[inline]
 pub(super) fn blocks_behind(set: Set, job: &Job) -> usize {
     let whole = job.text_len as usize / BLOCK_LEN;
@@ -365,8 +375,8 @@ pub(super) fn blocks_behind(set: Set, job: &Job) -> usize {
     }
 }
 
-/// How many of the first jobs go to the kernel for short packets: as many as fill its lanes, as
-/// often as there are such jobs, and those after them if they are enough.
+/// Returns how many of the first jobs go to the kernel for short packets: multiples of its lanes,
+/// plus the jobs after them if they are enough.
 #[inline]
 fn short_packets(set: Set, jobs: &[Job]) -> usize {
     let lanes = set.short_lanes();
@@ -382,9 +392,9 @@ fn short_packets(set: Set, jobs: &[Job]) -> usize {
     }
 }
 
-/// How many of the first jobs go to the kernel for packets in lockstep: as many as fill its lanes, as
-/// often as there are such jobs. They have as many blocks, as has one message to all peers, and are
-/// sorted.
+/// Returns how many of the first jobs go to the kernel for packets in lockstep: multiples of its
+/// lanes. These packets have the same number of blocks, as when one message goes to all peers, and
+/// are sorted.
 #[inline]
 fn lockstep_packets(set: Set, jobs: &[Job]) -> usize {
     let lanes = set.lockstep_lanes();
@@ -404,7 +414,7 @@ fn lockstep_packets(set: Set, jobs: &[Job]) -> usize {
     count - count % lanes
 }
 
-/// How many of the first `jobs` make a chunk; at least one.
+/// Returns how many of the first `jobs` form a chunk; at least one.
 pub(super) fn chunk(set: Set, jobs: &[Job]) -> usize {
     let mut len = 0;
     let mut bytes = 0;
@@ -420,8 +430,8 @@ pub(super) fn chunk(set: Set, jobs: &[Job]) -> usize {
     len
 }
 
-/// How many of the first jobs are opened with one call for both their one-time keys and their
-/// texts' keystream. `None` if one call has too few lanes for that.
+/// Returns how many of the first jobs are opened with one call for both their one-time keys and
+/// their texts' keystream. `None` if a call has too few lanes for that.
 #[inline]
 pub(super) fn one_call(set: Set, jobs: &[Job]) -> Option<usize> {
     let candidates = &jobs[..jobs.len().min(set.block_lanes() / 2)];
@@ -447,14 +457,14 @@ pub(super) enum TagMethod {
 }
 
 impl TagMethod {
-    /// How many of the first `texts` to tag next, and how. The texts are sorted from the
+    /// Returns how many of the first `texts` to tag next, and how. The texts are sorted from the
     /// longest to the shortest, in blocks of 16 bytes, and the list must not be empty.
     ///
-    /// Costs are in tenths of a step of one message in general registers (one block of 16
-    /// bytes). A call in lanes costs 160 before its first and after its last step; with
-    /// [`LANES_PER_TEXT`] lanes per text, another 190 for the powers of r. One message costs 20
-    /// before and after its steps; a long one costs 200 for the powers of r. [`Set::tag_step`]
-    /// is the cost of a step in lanes.
+    /// Costs are in tenths of a step of one message in general registers (one block of 16 bytes). A
+    /// call in lanes costs 160 before its first and after its last step; with [`LANES_PER_TEXT`]
+    /// lanes per text, another 190 for the powers of r. One message costs 20 before and after its
+    /// steps; a long one costs 200 for the powers of r. [`Set::tag_step`] is the cost of a step in
+    /// lanes.
     pub(super) fn next(set: Set, texts: &[Text]) -> (usize, Self) {
         let (lanes, step) = (set.tag_lanes(), set.tag_step());
         let len = texts[0].len as usize;
@@ -474,7 +484,7 @@ impl TagMethod {
             len @ ..OVER_LANES_THRESHOLD => 10 * (len / 16 + 3),
             len => 200 + len / 16 * step / 8,
         };
-        // The shortest text bounds the sum from below, and mostly that decides.
+        // The shortest text gives a lower bound of the sum, which usually decides.
         let texts = &texts[..best.0];
         if best.0 * single(&texts[best.0 - 1]) <= cost
             && texts.iter().map(single).sum::<usize>() <= cost

@@ -5,7 +5,7 @@ use crate::isa::Set;
 use crate::job::TAG_LEN;
 use crate::kernels::poly1305::Poly1305;
 
-/// Hashes the whole blocks of `message`. Returns what is left, fewer than 16 bytes.
+/// Hashes the whole blocks of `message`. Returns the rest, fewer than 16 bytes.
 #[inline]
 pub(super) fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] {
     let (blocks, rest) = message.as_chunks();
@@ -26,7 +26,7 @@ pub(super) fn update_padded(set: Set, poly1305: &mut Poly1305, message: &[u8]) {
     poly1305.update_padded(rest);
 }
 
-/// The tag of a packet, from its AAD and its ciphertext.
+/// Computes the tag of a packet from its AAD and its ciphertext.
 #[inline]
 pub(super) fn tag(set: Set, one_time_key: &[u8; 32], aad: &[u8], text: &[u8]) -> [u8; TAG_LEN] {
     let mut poly1305 = Poly1305::new(one_time_key);
@@ -36,8 +36,8 @@ pub(super) fn tag(set: Set, one_time_key: &[u8; 32], aad: &[u8], text: &[u8]) ->
     poly1305.finish()
 }
 
-/// The Poly1305 tag of one message of any length, without the AEAD's padding (RFC 8439, section
-/// 2.5).
+/// Computes the Poly1305 tag of one message of any length, without the AEAD's padding (RFC 8439,
+/// section 2.5).
 pub(crate) fn poly1305(set: Set, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
     let mut poly1305 = Poly1305::new(one_time_key);
     let rest = update(set, &mut poly1305, message);

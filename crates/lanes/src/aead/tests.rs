@@ -62,7 +62,8 @@ fn every_tuning_seals_and_opens() {
     }
 }
 
-/// A packet and its header in one call, as in two: with samples in the text, in the tag and across.
+/// A packet and its header in one call, as in two: with samples in the text, in the tag, and in
+/// both.
 #[test]
 fn header_is_masked_as_if_later() {
     let keys: [Key; 2] = [[3; 32], [4; 32]];
@@ -77,7 +78,7 @@ fn header_is_masked_as_if_later() {
                 aad: 0,
                 aad_len: number + number_len,
                 nonce: [len as u8; 12],
-                // Neither index is looked at.
+                // Both indices are ignored.
                 key: 7,
             };
             let header = Header {
@@ -105,15 +106,15 @@ fn header_is_masked_as_if_later() {
     }
 }
 
-/// Lists that may be stitched: sealed, opened, and one of each forged.
+/// Lists that may be stitched: sealed, opened, and each with one forged packet.
 #[test]
 fn lists_of_longer_packets() {
     const SIZE: usize = 4000;
     const AAD: usize = 40;
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
-        // Of three to six blocks and of more; all of one length; all long; one alone; long ones
-        // among short ones.
+        // Packets of three to six blocks and of more; all of one length; all long; a single one;
+        // long ones among short ones.
         let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));
         let longer = [7, 8, 16, 41].map(|packets| (packets, 140, 340));
         let alike = (65..=1700).map(|len| (5, len, 1));
@@ -134,8 +135,8 @@ fn lists_of_longer_packets() {
     }
 }
 
-/// Lists of mixed sizes: as few as are sorted, as many as are at a time, and more; mostly short ones,
-/// mostly long ones; with AAD.
+/// Lists of mixed sizes: as few as are sorted, as many as are sorted at a time, and more; mostly
+/// short ones, mostly long ones; with AAD.
 #[test]
 fn mixed_sizes_are_sorted() {
     const SIZE: usize = 1700;
@@ -168,13 +169,13 @@ fn mixed_sizes_are_sorted() {
     }
 }
 
-/// Many packets of one number of blocks, as many as fill the lanes of a call and some more, all of one
-/// length or ever shorter; and among them one that is longer or has AAD.
+/// Many packets with the same number of blocks, as many as fill the lanes of a call and some more,
+/// all of one length or with decreasing lengths; and one among them that is longer or has AAD.
 #[test]
 fn many_packets_in_lockstep() {
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
-        // Where no kernel does that, such lists go as others do, which have their own tests.
+        // Without such a kernel, these lists are processed like others, which have their own tests.
         let step = match backend.set().lockstep_lanes() {
             0 => 81,
             _ => 9,
@@ -182,13 +183,13 @@ fn many_packets_in_lockstep() {
         let longer = (1100..=3200).step_by(40 * step);
         let bounds = [64, 65, 128, 129, 3072, 3073];
         for len in (1..=1100).step_by(step).chain(longer).chain(bounds) {
-            // Of a packet, with its AAD, the block by which one is longer, and its tag.
+            // The size of a packet, with its AAD, the block by which one is longer, and its tag.
             let size = 16 + len + BLOCK_LEN + TAG_LEN;
             for (packets, every) in [(32, 1), (70, usize::MAX), (64, 3)] {
                 for other in [None, Some(0), Some(40), Some(packets - 1)] {
                     let job = |i: usize| {
                         let is_other = other == Some(i);
-                        // Each length in as many blocks as the longest.
+                        // Each length with as many blocks as the longest.
                         let shorter = (i / every).min((len - 1) % BLOCK_LEN);
                         Job {
                             text: (i * size + 16) as u32,
@@ -208,8 +209,8 @@ fn many_packets_in_lockstep() {
     }
 }
 
-/// Seals a list in `len` bytes and opens it, with some packets forged: one in its middle, the first and the last of 32,
-/// or many.
+/// Seals a list in `len` bytes and opens it, with some packets forged: one in the middle, the first
+/// and the last of 32, or many.
 fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
     let packets = jobs.len();
     let is_forged = |i: usize| match jobs[0].text_len % 3 {

@@ -1,4 +1,4 @@
-//! AES-NI and PCLMULQDQ with AVX2: one block to a vector.
+//! AES-NI and PCLMULQDQ with AVX2: one block per vector.
 
 use crate::vector::{AesBlocks, mask, number, write_number};
 use core::arch::x86_64::*;

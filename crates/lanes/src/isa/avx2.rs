@@ -1,9 +1,8 @@
-//! AVX2: eight words to a vector for ChaCha20 and SHA-256, four numbers to a vector for
-//! Poly1305.
+//! AVX2: eight words per vector for ChaCha20 and SHA-256, four numbers per vector for Poly1305.
 //!
 //! Two states of ChaCha20 do not fit into sixteen registers. But spilling the rest to the stack
-//! costs less than waiting for the additions of one state; unless there is other work to do
-//! meanwhile, as for short packets.
+//! costs less than waiting for the additions of a single state; unless there is other work to do in
+//! the meantime, as for short packets.
 
 #[cfg(not(miri))]
 use super::avx2_rounds;
@@ -23,8 +22,8 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
-// BMI2 has a multiplication that leaves the carry flag alone, for the Poly1305 that is stitched
-// into the rounds. Every CPU with AVX2 has it.
+// BMI2 has a multiplication that does not affect the carry flag, for the Poly1305 that is stitched
+// into the rounds. Every CPU with AVX2 has BMI2.
 cpufeatures::new!(avx2, "avx2", "bmi2");
 
 impl InstructionSet for Avx2 {
@@ -113,8 +112,8 @@ macro_rules! two_rows {
     };
 }
 
-/// See [`Arithmetic::tie`]. A function of its own, since assembly takes ymm registers only where AVX2 is
-/// enabled.
+/// See [`Arithmetic::tie`]. A separate function, because inline assembly accepts ymm registers only
+/// where AVX2 is enabled.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn tie(a: &mut __m256i, b: &mut __m256i) {
@@ -151,12 +150,12 @@ fn transposed_halves(_: Avx2, [a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
     }
 }
 
-/// For each byte of four words, where it comes from when the words are rotated left by 16 and
-/// by 8 bits.
+/// For each byte of four words, its source index when the words are rotated left by 16 and by 8
+/// bits.
 const BY_16: [u8; 16] = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
 const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
 
-/// For each byte of four words, where it comes from when the bytes of each word are reversed.
+/// For each byte of four words, its source index when the bytes of each word are reversed.
 const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
 
 /// The same order of bytes for both halves of a vector.
@@ -166,7 +165,7 @@ fn in_both_halves(_: Avx2, order: &[u8; 16]) -> __m256i {
     unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(order.as_ptr().cast())) }
 }
 
-/// Each word with its bytes in reverse order.
+/// Reverses the bytes of each word.
 #[inline(always)]
 fn swap_bytes(isa: Avx2, words: __m256i) -> __m256i {
     // SAFETY: the argument proves AVX2.
@@ -202,9 +201,9 @@ impl Arithmetic for Avx2 {
 
     #[inline(always)]
     fn rotate_left<const N: i32>(self, a: __m256i) -> __m256i {
-        // The right shift takes its count from a register with a constant, which the compiler
-        // turns into an immediate shift. The byte order is hidden from the compiler: it would
-        // turn the shuffle by 16 bits into two shuffles.
+        // The right shift takes its count from a register with a constant, which the compiler turns
+        // into an immediate shift. The byte order is hidden from the compiler, which would
+        // otherwise turn the shuffle by 16 bits into two shuffles.
         // SAFETY: the arrays are 16 bytes; the assembly text is only a comment; `self` proves
         // AVX2.
         unsafe {
@@ -416,7 +415,7 @@ impl U32Lanes for Avx2 {
     #[inline(always)]
     #[allow(
         clippy::needless_range_loop,
-        reason = "the index is the number of a block too"
+        reason = "the index is also a block number"
     )]
     unsafe fn scatter(self, words: &[__m256i; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         // Quarter g of blocks i and i + 4 in the halves of `quarters[g][i]`.
@@ -455,7 +454,7 @@ impl U32Lanes for Avx2 {
     }
 }
 
-/// Four numbers of 64 bits in a ymm register.
+/// Four 64-bit numbers in a ymm register.
 #[derive(Clone, Copy)]
 pub(crate) struct U64x4(Avx2);
 

@@ -1,19 +1,20 @@
-//! Double rounds of eight blocks of ChaCha20 with AVX2 (RFC 8439, section 2.3), in assembly because of the
-//! order of their instructions.
+//! Double rounds of eight blocks of ChaCha20 with AVX2 (RFC 8439, section 2.3), in assembly because
+//! of the instruction order.
 //!
-//! Quarter rounds wait for themselves, and shifts and shuffles for each other, so the order decides how
-//! much the CPU does at once. This one was found by trying: from quarter rounds that begin one step after
-//! one another, instructions changed places at random, and what was faster stayed. A Zen 4 takes 47 cycles for
-//! a double round and three blocks of Poly1305 interleaved with it, and 51 for the order of the compiler.
+//! Quarter rounds are dependency chains, and shifts and shuffles compete for execution units, so
+//! the order of instructions determines how much the CPU does in parallel. This order was found by
+//! random search: starting from quarter rounds offset by one step each, instructions were swapped
+//! at random, and faster orders were kept. A Zen 4 takes 47 cycles for a double round with three
+//! interleaved blocks of Poly1305, and 51 with the compiler's order.
 //!
-//! Sixteen registers hold all words, but a rotation takes one more. So four of the words are in memory
-//! for a while.
+//! Sixteen registers hold all words, but a rotation needs one more. Four of the words are therefore
+//! in memory for part of the time.
 
 use crate::vector::Interleave;
 use core::arch::x86_64::*;
 use core::mem::offset_of;
 
-/// What registers do not hold: the words with these numbers, and orders of bytes.
+/// What does not fit into registers: the words with these numbers, and byte orders for shuffles.
 #[repr(C, align(32))]
 struct Memory {
     word_2: __m256i,
@@ -24,8 +25,8 @@ struct Memory {
     by_8: __m256i,
 }
 
-/// Runs ten double rounds. Within each, `interleaved` is done three times. `by_16` and `by_8` say for each
-/// byte where it comes from when words are rotated left by 16 and by 8 bits.
+/// Runs ten double rounds, each with three steps of `interleaved`. `by_16` and `by_8` hold, for
+/// each byte, its source index when words are rotated left by 16 and by 8 bits.
 ///
 /// # Safety
 ///
@@ -68,9 +69,9 @@ pub(super) unsafe fn ten_double_rounds(
     }
 }
 
-/// A quarter of a double round: its instructions; the words that they find and leave in registers, the words that
-/// they move to memory and those that they bring back, and scratch registers for a rotation; and what
-/// of [`Memory`] they use.
+/// A quarter of a double round: its instructions; the words that are in registers before and after
+/// it, the words that it moves to memory and those that it loads back; scratch registers for a
+/// rotation; and what it uses of [`Memory`].
 macro_rules! quarter {
     (
         $(#[$doc:meta])* $name:ident: $($instruction:literal)*;

@@ -1,4 +1,4 @@
-//! AVX-512 F, BW and VL: sixteen words to a vector for ChaCha20 and SHA-256, eight numbers to a
+//! AVX-512 F, BW and VL: sixteen words per vector for ChaCha20 and SHA-256, eight numbers per
 //! vector for Poly1305.
 
 use super::avx2::Avx2;
@@ -69,7 +69,7 @@ impl InstructionSet for Avx512 {
     }
 
     /// AVX2's vectors, compiled with AVX-512's rotations and ternary logic: an Intel CPU rotates
-    /// two vectors of eight lanes at a time, but one of sixteen.
+    /// two vectors of eight lanes at once, but only one of sixteen.
     #[inline(always)]
     fn half_hash(self) -> Self::HalfHash {
         // SAFETY: `self` proves AVX-512, and `is_available` asks for AVX2 as well.
@@ -114,8 +114,8 @@ macro_rules! four_rows {
 }
 
 /// Loads sixteen rows of four words as four vectors of sixteen; `$row` points to row `$l`. The
-/// loads are of 16 bytes, because loads of 64 bytes would wait for the stores of 16 bytes that
-/// wrote the rows.
+/// loads are 16 bytes each, because 64-byte loads would wait for the 16-byte stores that wrote the
+/// rows.
 macro_rules! transposed_rows {
     (|$l:ident| $row:expr) => {{
         macro_rules! row {
@@ -150,10 +150,10 @@ macro_rules! transposed_quarters {
     }};
 }
 
-/// For each byte of four words, where it comes from when the bytes of each word are reversed.
+/// For each byte of four words, its source index when the bytes of each word are reversed.
 const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
 
-/// Each word with its bytes in reverse order.
+/// Reverses the bytes of each word.
 #[inline(always)]
 fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
     // SAFETY: the array is 16 bytes; the argument proves AVX-512F and BW.
@@ -163,8 +163,8 @@ fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
     }
 }
 
-/// See [`Arithmetic::opaque`]. A function of its own, because only a function with the
-/// instruction set enabled may name its registers.
+/// See [`Arithmetic::opaque`]. A separate function, because only a function with the instruction
+/// set enabled may name its registers.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn opaque_register(mut a: __m512i) -> __m512i {
@@ -378,7 +378,7 @@ impl U32Lanes for Avx512 {
     #[inline(always)]
     #[allow(
         clippy::needless_range_loop,
-        reason = "the number is one of blocks too"
+        reason = "the number also counts blocks"
     )]
     unsafe fn scatter(self, words: &[__m512i; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         // SAFETY: the caller guarantees sixteen blocks of 64 bytes to write, and to read if there are
@@ -423,8 +423,8 @@ impl U32Lanes for Avx512 {
         let destination: *mut i8 = text.as_mut_ptr().cast();
         let mask = first(text.len());
         // A load that touches bytes that a masked store leaves out waits until that store has
-        // reached the cache. So the store is as narrow as the text allows: the bytes left out
-        // are then those of the text's own tag, and not those of the next text.
+        // reached the cache. The store is therefore as narrow as the text allows: the bytes left
+        // out are then those of the text's own tag, not those of the next text.
         // SAFETY: the block is 64 bytes. Loads and stores of the text touch only its first 64
         // bytes and mask out those beyond its end; none needs alignment; `self` proves AVX-512
         // F, BW and VL.
@@ -488,7 +488,7 @@ impl U32Lanes for Avx512 {
             let xored = _mm512_maskz_loadu_epi8(mask, text.as_ptr().cast());
             let xored = _mm512_xor_si512(xored, block);
             _mm512_storeu_si512(padded.as_mut_ptr().cast(), xored);
-            // As `xor_bytes` stores so many, but not computed twice.
+            // The same as `xor_bytes` would store, without computing it twice.
             if text.len() > 48 {
                 _mm512_mask_storeu_epi8(text.as_mut_ptr().cast(), mask, xored);
                 return padded;
@@ -522,7 +522,7 @@ impl U32Lanes for Avx512 {
     }
 }
 
-/// A mask of the first `len` of 64 bytes; of all if `len` is more.
+/// Returns a mask of the first `len` of 64 bytes, or of all if `len` is larger.
 #[inline(always)]
 fn first(len: usize) -> u64 {
     match len {
@@ -532,7 +532,7 @@ fn first(len: usize) -> u64 {
     }
 }
 
-/// Eight numbers of 64 bits in a zmm register.
+/// Eight 64-bit numbers in a zmm register.
 #[derive(Clone, Copy)]
 pub(crate) struct U64x8<P>(pub(super) P);
 
@@ -602,7 +602,8 @@ impl<P: Proof> U64Lanes for U64x8<P> {
                 _mm512_inserti64x4::<1>(first, _mm256_loadu_si256(source(l + 2)))
             };
             let (a, b, c, d) = (two(0), two(1), two(4), two(5));
-            // Blocks of lanes 0 and 1, 2 and 3, 4 and 5, 6 and 7: first and second ones in turn.
+            // Blocks of lanes 0 and 1, 2 and 3, 4 and 5, 6 and 7: alternately first and second
+            // ones.
             let low = (_mm512_unpacklo_epi64(a, b), _mm512_unpacklo_epi64(c, d));
             let high = (_mm512_unpackhi_epi64(a, b), _mm512_unpackhi_epi64(c, d));
             [

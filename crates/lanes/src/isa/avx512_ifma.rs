@@ -1,5 +1,5 @@
-//! AVX-512 F, BW and VL with IFMA, whose multiplication of 52 bits makes Poly1305 faster, and VBMI2, which
-//! shifts two numbers as one. All CPUs with IFMA have it but Cannon Lake.
+//! AVX-512 F, BW and VL with IFMA, whose 52-bit multiplication makes Poly1305 faster, and VBMI2,
+//! which shifts two numbers as one. All CPUs with IFMA except Cannon Lake have VBMI2.
 
 use super::avx512::{Avx512, Proof, U64x8};
 use super::set::InstructionSet;

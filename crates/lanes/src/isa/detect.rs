@@ -1,4 +1,4 @@
-//! Which AES tables this CPU has, its clock, and prefetching.
+//! Detection of the AES tables that this CPU supports, its clock, and prefetching.
 
 use super::table::{AES_PORTABLE, AesKernels, AesSet};
 use crate::calibrate::Clock;
@@ -13,7 +13,7 @@ use super::aarch64;
 use super::{aes_ni, vaes, vaes256};
 
 impl AesSet {
-    /// All tables, the most capable first, whether or not this CPU has them.
+    /// All tables, the most capable first, whether or not this CPU supports them.
     pub(crate) const ALL: &[&'static AesKernels] = &[
         #[cfg(target_arch = "x86_64")]
         &vaes::KERNELS,
@@ -30,32 +30,32 @@ impl AesSet {
         &AES_PORTABLE,
     ];
 
-    /// The index in [`AesSet::ALL`] of the most capable table with registers of 256 bits.
+    /// Index in [`AesSet::ALL`] of the most capable table with 256-bit registers.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const AVX2: usize = 1;
 
-    /// The index in [`AesSet::ALL`] of the table that every CPU has.
+    /// Index in [`AesSet::ALL`] of the table that every CPU supports.
     pub(crate) const PORTABLE: usize = Self::ALL.len() - 1;
 
-    /// The first table from index `from` on that this CPU has, and its index.
+    /// Returns the first table from index `from` on that this CPU supports, and its index.
     pub(crate) fn first(from: usize) -> (usize, Self) {
         let mut rest = Self::ALL.iter().enumerate().skip(from);
         let found = rest.find(|(_, table)| table.is_available());
         let (index, table) = found.expect("the portable table is the last");
-        // SAFETY: `is_available` says that this CPU has it.
+        // SAFETY: `is_available` has checked that this CPU supports it.
         (index, unsafe { Self::assume(table) })
     }
 
-    /// The most capable table that this CPU has.
+    /// Returns the most capable table that this CPU supports.
     pub(crate) fn best() -> Self {
         Self::first(0).1
     }
 
-    /// The table at an index of [`AesSet::ALL`].
+    /// Returns the table at an index of [`AesSet::ALL`].
     ///
     /// # Safety
     ///
-    /// This CPU must have it.
+    /// This CPU must support it.
     #[inline(always)]
     pub(crate) unsafe fn at(index: usize) -> Self {
         // SAFETY: the caller guarantees that this CPU has the table's instructions.
@@ -63,9 +63,9 @@ impl AesSet {
     }
 }
 
-/// A clock of this CPU that needs no operating system, if there is one. Miri has none. That of ARM
-/// ticks 24 to 54 million times a second on many CPUs, and so too rarely: what is timed takes less
-/// than a microsecond.
+/// Returns a clock of this CPU that works without an operating system, if there is one. Miri has
+/// none. ARM's clock ticks 24 to 54 million times a second on many CPUs, which is too coarse: the
+/// timed work takes less than a microsecond.
 pub(crate) fn clock() -> Option<Clock> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     return Some(|| {

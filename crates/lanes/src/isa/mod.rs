@@ -1,16 +1,19 @@
-//! The instances of the traits of [`crate::vector`], one file per instruction set, and the
+//! The implementations of the traits of [`crate::vector`], one file per instruction set, and the
 //! kernels compiled for each.
 //!
-//! Kernels are declared in [`table`], and nowhere else.
+//! All kernels are declared in [`table`].
 //!
 //! To add an instruction set:
 //!
-//! 1. Copy `portable.rs` to a file of its name: the vectors of [`crate::vector`] (`Arithmetic`, `U32Lanes`,
-//!    `Rows`; a `Field`, or `Radix64` if its vectors do not multiply well), an `impl InstructionSet`, whose
-//!    `is_available` asks the CPU, and a call of `kernels!`.
-//! 2. Here, its `mod`, `pub(crate) use NAME::KERNELS as NAME`, and a row in the test below.
-//! 3. In `backend.rs`, its variant of [`crate::Backend`] and its place in `ALL`, both in the same order. The
-//!    compiler asks for the rest: `name`, `table`, and in `detect_aes` which AES kernels go with it.
+//! 1. Copy `portable.rs` to a file with its name and adapt it: the vectors of [`crate::vector`]
+//!    (`Arithmetic`, `U32Lanes`, `Rows`; a `Field`, or `Radix64` if its vectors are slow at
+//!    multiplication), an `impl InstructionSet`, whose `is_available` queries the CPU, and a call
+//!    of `kernels!`.
+//! 2. In this file, add its `mod`, `pub(crate) use NAME::KERNELS as NAME`, and a row in the test
+//!    below.
+//! 3. In `backend.rs`, add its variant of [`crate::Backend`] and its place in `ALL`, both in the
+//!    same order. The compiler asks for the rest: `name`, `table`, and in `detect_aes` which AES
+//!    kernels go with it.
 //!
 //! Every test of this crate then runs on it.
 
@@ -62,10 +65,10 @@ pub(crate) use avx512::KERNELS as AVX512;
 pub(crate) use avx512_ifma::KERNELS as AVX512_IFMA;
 pub(crate) use detect::clock;
 pub use detect::prefetch;
-/// The kernels that every CPU of the target can run: SSE2 on x86-64, plain Rust elsewhere.
+/// The baseline kernels of the target: SSE2 on x86-64, otherwise plain Rust.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use portable::KERNELS as PORTABLE;
-/// The kernels that every CPU of the target can run: SSE2 on x86-64, plain Rust elsewhere.
+/// The baseline kernels of the target: SSE2 on x86-64, otherwise plain Rust.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use sse2::KERNELS as PORTABLE;
 pub(crate) use table::{AesSet, Kernels, Set};
@@ -75,10 +78,10 @@ mod tests {
     extern crate std;
     use super::*;
 
-    /// A table that is never detected is not tested or measured either, and no other test would
+    /// A table that is never detected is neither tested nor measured, and no other test would
     /// notice.
     #[test]
-    fn every_table_is_detected_where_the_cpu_has_its_instructions() {
+    fn every_table_is_detected_if_the_cpu_has_its_instructions() {
         macro_rules! has {
             ($($name:tt)*) => { $(std::is_x86_feature_detected!($name))&&* };
         }

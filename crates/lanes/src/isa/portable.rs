@@ -1,4 +1,4 @@
-//! Plain Rust: arrays of four words, for targets that have no vectors here.
+//! Plain Rust: arrays of four words, for targets without vectors in this crate.
 
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;

@@ -1,9 +1,9 @@
-//! What the SHA-256 instructions of all architectures have in common: the kernels that hash one
-//! message, or two side by side.
+//! Shared by the SHA-256 instructions of all architectures: the kernels that hash one message, or
+//! two interleaved.
 
-/// Makes [`Serial`](crate::kernels::sha256::Serial) kernels from the functions of the file that calls it,
-/// which are compiled with `$features` too: `load`, `store` and `store_digest` of a `State`,
-/// `state_words`; `block`, `half_block` and `digest_block`, which make `Words`; `four`, `add`,
+/// Defines [`Serial`](crate::kernels::sha256::Serial) kernels from functions of the calling file,
+/// which are compiled with `$features` too: `load`, `store` and `store_digest` of a `State`;
+/// `state_words`; `block`, `half_block` and `digest_block`, which return `Words`; `four`, `add`,
 /// `next_words` and `four_rounds`.
 #[allow(unused_macros, reason = "not every target has SHA-256 instructions")]
 macro_rules! serial_kernels {
@@ -98,7 +98,7 @@ macro_rules! serial_kernels {
             }
         }
 
-        /// The double hash of messages of 64 bytes.
+        /// Computes the double hash of 64-byte messages.
         #[target_feature(enable = $features)]
         #[inline]
         fn hash64_of<const N: usize>(messages: [Words; N]) -> [State; N] {
@@ -111,7 +111,7 @@ macro_rules! serial_kernels {
             compress(start, w)
         }
 
-        /// The states after one more block each (FIPS 180-4, section 6.2.2).
+        /// Returns the states after one more block each (FIPS 180-4, section 6.2.2).
         #[target_feature(enable = $features)]
         #[inline]
         fn compress<const N: usize>(before: [State; N], mut w: [Words; N]) -> [State; N] {
@@ -141,8 +141,8 @@ macro_rules! serial_kernels {
             sums(states, before)
         }
 
-        /// The states after a block that is the same for all messages. `kw` is its schedule plus the
-        /// round constants.
+        /// Returns the states after a block that is the same for all messages. `kw` is its message
+        /// schedule plus the round constants.
         #[target_feature(enable = $features)]
         #[inline]
         fn compress_constant<const N: usize>(before: [State; N], kw: &[u32; 64]) -> [State; N] {

@@ -1,15 +1,15 @@
-//! What the kernels of one instruction set are compiled from.
+//! The trait that describes an instruction set to the kernels.
 
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::poly1305::Field;
 use crate::kernels::sha256::Serial;
 use crate::vector::{Rows, U32Lanes};
 
-/// An instruction set: the vectors that each algorithm runs in. A value proves that this CPU
-/// has it.
+/// An instruction set: the vectors that each algorithm uses. A value proves that this CPU supports
+/// it.
 pub(crate) trait InstructionSet: Copy {
-    /// For ChaCha20, one block per lane. Its [`Narrow`](U32Lanes::Narrow) has half as many: two vectors side by
-    /// side, [`Pair`](crate::vector::Pair), have that.
+    /// For ChaCha20, one block per lane. Its [`Narrow`](U32Lanes::Narrow) has half as many lanes;
+    /// two interleaved vectors, [`Pair`](crate::vector::Pair), are built from that.
     type Lanes: U32Lanes;
 
     /// For ChaCha20, a few consecutive blocks.
@@ -18,38 +18,38 @@ pub(crate) trait InstructionSet: Copy {
     /// For Poly1305, one message per lane.
     type Field: Field;
 
-    /// For Poly1305, one message over all lanes. These are half as many lanes, since each lane
-    /// costs a power of r.
+    /// For Poly1305, one message over all lanes. Has half as many lanes, because each lane costs a
+    /// power of r.
     type HalfField: Field;
 
     /// For SHA-256, one message per lane.
     type Hash: U32Lanes;
 
-    /// The same for half as many messages, where fewer lanes take less time; otherwise
+    /// The same for half as many messages, if fewer lanes are faster; otherwise
     /// [`InstructionSet::Hash`].
     type HalfHash: U32Lanes;
 
-    /// How many vectors of rows run side by side at most: 2 or 3.
+    /// Maximum number of vectors of rows that are interleaved: 2 or 3.
     const INTERLEAVED_ROWS: usize;
 
-    /// Whether more consecutive blocks of one packet than rows hold are computed in lanes, and
-    /// rows next to them: where there are few registers of rows, since rows take more instructions
-    /// than lanes.
+    /// Whether more consecutive blocks of one packet than rows hold are computed in lanes, with
+    /// rows interleaved. True if few registers are available for rows, because rows take more
+    /// instructions than lanes.
     const ROWS_IN_LANES: bool = false;
 
     /// Whether Poly1305 in general registers is stitched into the rounds of the rows.
     const STITCHED: bool = false;
 
-    /// The time of one step of all lanes of [`InstructionSet::Field`], in tenths of a step of
-    /// one message in general registers. Begin with 10, and keep what makes `packetlane lab bip324.packet` fastest.
+    /// The time of one step of all lanes of [`InstructionSet::Field`], in tenths of a step of one
+    /// message in general registers. Start with 10, and keep the value for which `packetlane lab
+    /// bip324.packet` is fastest.
     const TAG_STEP: usize;
 
-    /// How many packets [`InstructionSet::short`] takes at a time; 0 if there is no such
-    /// kernel.
+    /// How many packets [`InstructionSet::short`] takes at a time; 0 if there is no such kernel.
     const SHORT_LANES: usize = 0;
 
-    /// From how many packets on [`InstructionSet::short`] is faster than other strategies. Fewer leave most
-    /// of its lanes idle.
+    /// Minimum number of packets for which [`InstructionSet::short`] is faster than other
+    /// strategies. Fewer leave most of its lanes idle.
     const MIN_SHORT: usize = usize::MAX;
 
     /// Whether there is [`InstructionSet::stitched_lanes`].
@@ -58,14 +58,14 @@ pub(crate) trait InstructionSet: Copy {
     /// How many packets [`InstructionSet::lockstep`] takes; 0 if there is no such kernel.
     const LOCKSTEP_LANES: usize = 0;
 
-    /// Whether this CPU has the instruction set.
+    /// Whether this CPU supports the instruction set.
     fn is_available() -> bool;
 
-    /// A proof that this CPU has the instruction set.
+    /// Returns a proof that this CPU supports the instruction set.
     ///
     /// # Safety
     ///
-    /// This CPU must have it.
+    /// This CPU must support it.
     unsafe fn assume() -> Self;
 
     /// See [`InstructionSet::Lanes`].
@@ -86,7 +86,7 @@ pub(crate) trait InstructionSet: Copy {
     /// See [`InstructionSet::HalfHash`].
     fn half_hash(self) -> Self::HalfHash;
 
-    /// The kernels that hash one SHA-256 message, or two side by side.
+    /// Returns the kernels that hash one SHA-256 message, or two interleaved.
     fn serial_hash() -> &'static Serial;
 
     /// See [`crate::kernels::chacha20poly1305::short`].

@@ -1,9 +1,9 @@
-//! The SHA instructions of x86: one message, or two side by side.
+//! The SHA instructions of x86: one message, or two interleaved.
 //!
-//! Two rounds take four cycles and wait for the two rounds before them; a second message fills
-//! the time. The SHA instructions have no VEX form, and such instructions are slow while the
-//! upper halves of the AVX registers are in use. The kernels of the other instruction sets
-//! clear these before they return (the compiler inserts `vzeroupper`).
+//! Two rounds take four cycles and wait for the two rounds before them; a second message uses that
+//! time. The SHA instructions have no VEX form, and such instructions are slow while the upper
+//! halves of the AVX registers are in use. The kernels of the other instruction sets clear these
+//! before they return (the compiler inserts `vzeroupper`).
 
 use crate::job::Digest;
 use crate::kernels::sha256::{SCALAR, Serial};
@@ -12,18 +12,18 @@ use core::arch::x86_64::*;
 // SSE2, which these kernels use too, is part of x86-64.
 cpufeatures::new!(sha_ni, "sha", "sse4.1", "ssse3");
 
-/// The kernels, if this CPU has the SHA instructions.
+/// Returns the kernels, if this CPU has the SHA instructions.
 pub(crate) fn serial() -> Option<&'static Serial> {
     sha_ni::get().then_some(&SERIAL)
 }
 
-/// The kernels of this CPU that hash one message, or two side by side: those with SHA
-/// instructions, or else plain Rust.
+/// Returns the kernels of this CPU that hash one message, or two interleaved: those with SHA
+/// instructions, otherwise plain Rust.
 pub(crate) fn best_serial() -> &'static Serial {
     serial().unwrap_or(&SCALAR)
 }
 
-/// A state in the order that the instructions need: words a, b, e, f and c, d, g, h, the first
+/// A state in the order that the instructions require: words a, b, e, f and c, d, g, h, the first
 /// of each four in the highest place.
 type State = [__m128i; 2];
 
@@ -47,7 +47,7 @@ fn four_rounds<const N: usize>(states: &mut [State; N], kw: [__m128i; N]) {
     }
 }
 
-/// The four words of the schedule after these sixteen (FIPS 180-4, section 6.2.2).
+/// Returns the four words of the schedule after these sixteen (FIPS 180-4, section 6.2.2).
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn next_words([w0, w1, w2, w3]: Words) -> __m128i {
@@ -55,14 +55,14 @@ fn next_words([w0, w1, w2, w3]: Words) -> __m128i {
     _mm_sha256msg2_epu32(sum, w3)
 }
 
-/// The sums of four words.
+/// Returns the sums of four words.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn add(a: __m128i, b: __m128i) -> __m128i {
     _mm_add_epi32(a, b)
 }
 
-/// Words `4 i..4 i + 4`.
+/// Returns words `4 i..4 i + 4`.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn four(words: &[u32; 64], i: usize) -> __m128i {
@@ -71,7 +71,7 @@ fn four(words: &[u32; 64], i: usize) -> __m128i {
     unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
 }
 
-/// A [`State`] from its words in order.
+/// Builds a [`State`] from its words in order.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn load(words: &[u32; 8]) -> State {
@@ -88,7 +88,7 @@ fn load(words: &[u32; 8]) -> State {
     ]
 }
 
-/// The words of a state in order, four to a register.
+/// Returns the words of a state in order, four to a register.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn state_words([abef, cdgh]: State) -> [__m128i; 2] {
@@ -100,7 +100,7 @@ fn state_words([abef, cdgh]: State) -> [__m128i; 2] {
     ]
 }
 
-/// The reverse of [`load`].
+/// The inverse of [`load`].
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn store(state: State, words: &mut [u32; 8]) {
@@ -128,7 +128,7 @@ unsafe fn store_digest(state: State, digest: *mut Digest) {
     }
 }
 
-/// Each word with its bytes in reverse order.
+/// Reverses the bytes of each word.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn swap_bytes(words: __m128i) -> __m128i {
@@ -136,7 +136,7 @@ fn swap_bytes(words: __m128i) -> __m128i {
     _mm_shuffle_epi8(words, order)
 }
 
-/// The message words of a block of 64 bytes.
+/// Returns the message words of a 64-byte block.
 ///
 /// # Safety
 ///
@@ -152,7 +152,7 @@ unsafe fn block(place: *const u8) -> Words {
     w
 }
 
-/// The message words of the only block of a message that is a digest.
+/// Returns the message words of the only block of a message that is a digest.
 ///
 /// # Safety
 ///
@@ -170,7 +170,7 @@ unsafe fn half_block(digest: *const Digest) -> Words {
     })
 }
 
-/// As [`half_block`], from the digest's words.
+/// Like [`half_block`], from the digest's words.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn digest_block([dcba, hgfe]: [__m128i; 2]) -> Words {

@@ -1,6 +1,6 @@
-//! SSE2, which every x86-64 CPU has: four words to a vector.
+//! SSE2, the baseline of x86-64: four words per vector.
 //!
-//! The compiler does not find these vectors in plain Rust: the same arithmetic on arrays of
+//! The compiler does not generate these vectors from plain Rust: the same arithmetic on arrays of
 //! four words takes 1.8 times as long.
 
 use super::set::InstructionSet;
@@ -31,7 +31,7 @@ impl InstructionSet for Sse2 {
     const TAG_STEP: usize = 10;
 
     fn is_available() -> bool {
-        // Every x86-64 CPU has it.
+        // The baseline of x86-64.
         true
     }
 
@@ -94,7 +94,7 @@ fn transpose([a, b, c, d]: [__m128i; 4]) -> [__m128i; 4] {
     }
 }
 
-/// Each word with its bytes in reverse order.
+/// Reverses the bytes of each word.
 #[inline(always)]
 fn swap_bytes(words: __m128i) -> __m128i {
     // SAFETY: SSE2 is part of x86-64.
@@ -128,9 +128,8 @@ impl Arithmetic for Sse2 {
 
     #[inline(always)]
     fn rotate_left<const N: i32>(self, a: __m128i) -> __m128i {
-        // `32 - N` cannot be a const argument of the immediate shift, so the right shift takes
-        // its count from a register with a constant. The compiler turns that into an immediate
-        // shift.
+        // `32 - N` cannot be a const argument of the immediate shift, so the right shift takes its
+        // count from a register with a constant. The compiler turns that into an immediate shift.
         // SAFETY: SSE2 is part of x86-64.
         unsafe {
             if N == 16 {

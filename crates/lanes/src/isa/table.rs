@@ -1,11 +1,11 @@
 //! The table of kernels that is compiled for each instruction set. This is the only place that
-//! declares a kernel.
+//! declares kernels.
 //!
-//! `kernel_list!` and `aes_kernel_list!` list each kernel once, with its name, its
-//! arguments and the generic function that it calls. From these lists, `declare_table!` makes
-//! the fields of the table and the methods that call them, and `kernels!` makes the
-//! functions, compiled with the instruction set enabled. Each kernel is a function of its own;
-//! inlined into its callers, it would be compiled again for each of them.
+//! `kernel_list!` and `aes_kernel_list!` list each kernel once, with its name, its arguments and
+//! the generic function that it calls. From these lists, `declare_table!` generates the fields of
+//! the table and the methods that call them, and `kernels!` generates the functions, compiled with
+//! the instruction set enabled. Each kernel is a function of its own; inlined into its callers, it
+//! would be compiled again for each of them.
 
 pub(super) use super::set::InstructionSet;
 pub(super) use crate::calibrate::Calibrated;
@@ -25,8 +25,8 @@ pub(super) use crate::kernels::sha256::{self, Lanes, Serial};
 pub(super) use crate::vector::{MAX_LANES, Rows, U32Lanes, U64Lanes};
 pub(super) use core::ops::Range;
 
-/// The kernels that every instruction set has. `I` is the instruction set, and `isa` the proof
-/// that this CPU has it. A method made from an `unsafe fn` has the safety conditions of the
+/// The kernels that every instruction set has. `I` is the instruction set, and `isa` the proof that
+/// this CPU supports it. A method generated from an `unsafe fn` has the safety conditions of the
 /// function that its documentation names.
 macro_rules! kernel_list {
     ($callback:ident $($argument:tt)*) => { $callback! { $($argument)*
@@ -36,13 +36,14 @@ macro_rules! kernel_list {
             /// How many blocks the stitched kernels of long packets compute in lanes at a time.
             narrow_lanes: usize =
                 <<<I as InstructionSet>::Lanes as U32Lanes>::Narrow as U32Lanes>::LANES;
-            /// How many consecutive blocks of one packet the vectors of one call of [`Set::rows`] hold.
+            /// How many consecutive blocks of one packet the vectors of one call of [`Set::rows`]
+            /// hold.
             row_blocks: usize = if I::ROWS_IN_LANES {
                 <<I as InstructionSet>::Lanes as U32Lanes>::LANES
             } else {
                 <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS
             };
-            /// How many blocks one call of [`Set::rows`] computes at most; see [`chacha20::most_in_rows`].
+            /// Maximum number of blocks per call of [`Set::rows`]; see [`chacha20::most_in_rows`].
             most_in_rows: usize = if I::ROWS_IN_LANES {
                 <<I as InstructionSet>::Lanes as U32Lanes>::LANES
             } else {
@@ -52,13 +53,13 @@ macro_rules! kernel_list {
             };
             /// Whether packets are faster with Poly1305 stitched into the rounds.
             is_stitched: bool = I::STITCHED;
-            /// How many messages one call tags; 1 if there are no vectors for it.
+            /// How many messages one call tags; 1 if there are no vectors for tags.
             tag_lanes: usize = <<<I as InstructionSet>::Field as Field>::Lanes as U64Lanes>::LANES;
             /// The time of one step of all lanes of tags, in tenths of a step of one message.
             tag_step: usize = I::TAG_STEP;
             /// How many packets [`Set::short`] takes at a time; 0 if there is no such kernel.
             short_lanes: usize = I::SHORT_LANES;
-            /// From how many packets on [`Set::short`] is faster than other strategies.
+            /// Minimum number of packets for which [`Set::short`] is faster than other strategies.
             min_short: usize = I::MIN_SHORT;
             /// Whether there is a kernel for [`Set::stitched_lanes`].
             stitches_lanes: bool = I::STITCHES_LANES;
@@ -66,18 +67,18 @@ macro_rules! kernel_list {
             lockstep_lanes: usize = I::LOCKSTEP_LANES;
             /// How many SHA-256 messages one call hashes.
             hash_lanes: usize = <<I as InstructionSet>::Hash as U32Lanes>::LANES;
-            /// How many it hashes in half of the lanes, in less time; `hash_lanes` if there is no
-            /// such half.
+            /// How many messages it hashes in half of the lanes, in less time; `hash_lanes` if half
+            /// the lanes are not faster.
             half_hash_lanes: usize = <<I as InstructionSet>::HalfHash as U32Lanes>::LANES;
-            /// Returns the kernels that hash one message, or two side by side.
+            /// Returns the kernels that hash one message, or two interleaved.
             serial_hash: fn() -> &'static Serial = I::serial_hash;
         }
         calibrated {
-            /// Which of two methods computes a few blocks of one packet faster.
+            /// Which of two methods is faster for a few blocks of one packet.
             tuning,
-            /// From how many messages on SHA-256 is faster in lanes.
+            /// Minimum number of messages for which SHA-256 is faster in lanes.
             hash_threshold,
-            /// From how many messages on it is faster in all lanes than in half of them.
+            /// Minimum number of messages for which all lanes are faster than half of them.
             all_hash_lanes_threshold,
         }
 
@@ -236,9 +237,9 @@ macro_rules! kernel_list {
     } };
 }
 
-/// The AES kernels. They have a table of their own, because a CPU may have AES instructions or
-/// lack them with any of the instruction sets above. After `=>` stands the function for CPUs
-/// without AES instructions.
+/// The AES kernels. They have a table of their own, because AES instructions may be present or
+/// missing with any of the instruction sets above. After `=>` comes the function for CPUs without
+/// AES instructions.
 macro_rules! aes_kernel_list {
     ($callback:ident $($argument:tt)*) => { $callback! { $($argument)*
         const {}
@@ -278,7 +279,7 @@ macro_rules! aes_kernel_list {
     } };
 }
 
-/// Makes the type of a table, and its methods, from a list of kernels.
+/// Generates the type of a table, and its methods, from a list of kernels.
 macro_rules! declare_table {
     (
         $(#[$table_doc:meta])* $table:ident, $(#[$set_doc:meta])* $set:ident;
@@ -301,7 +302,7 @@ macro_rules! declare_table {
         }
 
         impl $table {
-            /// Whether this CPU has the instruction set of the table.
+            /// Whether this CPU supports the instruction set of the table.
             #[inline(always)]
             pub(crate) fn is_available(&self) -> bool {
                 (self.is_available)()
@@ -313,11 +314,11 @@ macro_rules! declare_table {
         pub(crate) struct $set(&'static $table);
 
         impl $set {
-            /// The kernels of `table`.
+            /// Returns the kernels of `table`.
             ///
             /// # Safety
             ///
-            /// This CPU must have the instruction set of the table.
+            /// This CPU must support the instruction set of the table.
             #[inline(always)]
             pub(crate) unsafe fn assume(table: &'static $table) -> Self {
                 Self(table)
@@ -355,7 +356,7 @@ macro_rules! declare_table {
         $(#[$doc])*
         ///
         /// # Safety
-        ///
+        /// As for that function.
         /// The same as that function's.
         #[inline(always)]
         pub(crate) unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
@@ -367,7 +368,7 @@ macro_rules! declare_table {
     };
 }
 
-/// Makes the table of an instruction set from a list of kernels.
+/// Generates the table of an instruction set from a list of kernels.
 macro_rules! define_table {
     (
         $table:ident, $set:ty, $features:tt;
@@ -399,9 +400,9 @@ macro_rules! define_table {
         $(#[target_feature(enable = $features)])?
         #[allow(unused_variables, reason = "not every kernel needs the proof")]
         unsafe fn kernel($($arg: $type),*) $(-> $result)? {
-            // Aligns the stack to the largest register. Otherwise, in every other run of a
-            // program, registers that are spilled to the stack lie across cache lines, which
-            // doubles their time.
+            // Aligns the stack to the largest register. Otherwise, in every other run of a program,
+            // spilled registers lie across cache lines, which doubles the time of their loads and
+            // stores.
             let frame = crate::vector::Aligned(0_u8);
             core::hint::black_box(&frame);
             // SAFETY: this function is only reached through a set, which proves that this CPU
@@ -413,7 +414,7 @@ macro_rules! define_table {
     }};
 }
 
-/// Makes the table for CPUs without AES instructions from a list of kernels.
+/// Generates the table for CPUs without AES instructions from a list of kernels.
 macro_rules! define_table_without_instructions {
     (
         $table:ident;
@@ -464,17 +465,17 @@ macro_rules! aes_kernels {
 
 kernel_list!(declare_table
     /// The kernels, compiled for one instruction set. They must only be called on a CPU that
-    /// has it.
+    /// supports it.
     Kernels,
-    /// The kernels of an instruction set that this CPU has.
+    /// The kernels of an instruction set that this CPU supports.
     Set;
 );
 
 aes_kernel_list!(declare_table
-    /// The AES kernels, compiled for one instruction set or for none. They must only be called
-    /// on a CPU that has it.
+    /// The AES kernels, compiled for one instruction set or for none. They must only be called on a
+    /// CPU that supports it.
     AesKernels,
-    /// The AES kernels of an instruction set that this CPU has.
+    /// The AES kernels of an instruction set that this CPU supports.
     AesSet;
 );
 

@@ -1,4 +1,4 @@
-//! VAES and VPCLMULQDQ with AVX-512: four blocks to a vector.
+//! VAES and VPCLMULQDQ with AVX-512: four blocks per vector.
 
 use crate::vector::{AesBlocks, MAX_BLOCKS};
 use core::arch::x86_64::*;
@@ -36,14 +36,14 @@ aes_kernels!(
     "avx512f,avx512bw,avx512vl,bmi2,aes,pclmulqdq,vaes,vpclmulqdq"
 );
 
-/// A mask of the first `len` of 64 bytes; of all if `len` is more.
+/// Returns a mask of the first `len` of 64 bytes, or of all if `len` is larger.
 #[inline(always)]
 fn mask(_: Vaes, len: usize) -> u64 {
     // SAFETY: the argument proves BMI2.
     unsafe { _bzhi_u64(u64::MAX, len.min(64) as u32) }
 }
 
-/// A mask of the first `lens[i]` of the 16 bytes of lane `i`.
+/// Returns masks of the first `lens[i]` of the 16 bytes of lane `i`.
 #[inline(always)]
 fn masks(_: Vaes, lens: [usize; MAX_BLOCKS]) -> [__mmask16; MAX_BLOCKS] {
     // SAFETY: the argument proves BMI2.

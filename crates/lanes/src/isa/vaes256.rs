@@ -1,5 +1,4 @@
-//! VAES and VPCLMULQDQ with AVX2, for CPUs that have them without AVX-512: two blocks to a
-//! vector.
+//! VAES and VPCLMULQDQ with AVX2, for CPUs that have them without AVX-512: two blocks per vector.
 
 use crate::calibrate::Calibrated;
 #[cfg(not(miri))]
@@ -22,7 +21,7 @@ cpufeatures::new!(avx2, "aes", "pclmulqdq", "avx2");
 #[cold]
 fn has_vector_aes() -> bool {
     const BITS: u32 = 1 << 9 | 1 << 10;
-    #[allow(unused_unsafe, reason = "a safe function from some version of Rust on")]
+    #[allow(unused_unsafe, reason = "safe in newer versions of Rust")]
     // SAFETY: every x86-64 CPU has the CPUID instruction.
     let leaf = unsafe { __cpuid_count(7, 0) };
     leaf.ecx & BITS == BITS
@@ -30,8 +29,7 @@ fn has_vector_aes() -> bool {
 
 impl Vaes256 {
     fn is_available() -> bool {
-        /// 1 for no, 2 for yes. Cached, because CPUID takes long, above all in a virtual
-        /// machine.
+        /// 1 for no, 2 for yes. Cached, because CPUID is slow, especially in a virtual machine.
         static VECTOR_AES: Calibrated = Calibrated::new();
         avx2::get() && VECTOR_AES.get(|| 1 + usize::from(has_vector_aes())) == 2
     }
@@ -43,10 +41,10 @@ impl Vaes256 {
         Self(())
     }
 
-    /// Two blocks, each as a little-endian number.
+    /// Returns two blocks, each given as a little-endian number.
     #[inline(always)]
     fn pair(self, low: u128, high: u128) -> __m256i {
-        // From registers: a load of what several stores have just written waits for them.
+        // From registers: a load waits for the several stores that have just written its bytes.
         // SAFETY: `self` proves AVX2.
         unsafe {
             let block = |number: u128| _mm_set_epi64x((number >> 64) as i64, number as i64);
@@ -57,7 +55,7 @@ impl Vaes256 {
 
 aes_kernels!(Vaes256, "avx2,aes,pclmulqdq,vaes,vpclmulqdq");
 
-/// The assembly of the products of `blocks`, and of their `sums` of halves.
+/// The assembly that multiplies `blocks`, and their `sums` of halves.
 #[cfg(not(miri))]
 macro_rules! products {
     () => {
@@ -81,8 +79,9 @@ macro_rules! additions {
     };
 }
 
-/// See [`AesBlocks::add_products_from`]. In assembly, because the compiler would separate the carry-less
-/// products: a Zen 4 takes a fifth longer for them and the rounds of AES if each stands alone.
+/// See [`AesBlocks::add_products_from`]. In assembly, because the compiler would separate the
+/// carry-less products: on a Zen 4 these and the rounds of AES take a fifth longer if the products
+/// are not adjacent.
 #[cfg(not(miri))]
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq")]
@@ -93,8 +92,8 @@ fn add_products_from<const I: usize>(
 ) -> [__m256i; 3] {
     let [powers, halves] = by.pointers(2 * I + 2);
     let sums = _mm256_xor_si256(blocks, _mm256_shuffle_epi32::<0b01_00_11_10>(blocks));
-    // SAFETY: 32 bytes are read from each pointer, at an offset of 32 * `I`, and so many numbers lie
-    // there. No memory is written. The function has VPCLMULQDQ enabled.
+    // SAFETY: 32 bytes are read from each pointer at offset 32 * `I`, within the numbers that it
+    // points to. No memory is written. The function has VPCLMULQDQ enabled.
     unsafe {
         core::arch::asm!(
             products!(),
@@ -114,8 +113,8 @@ fn add_products_from<const I: usize>(
     [low, high, middle]
 }
 
-/// See [`AesBlocks::round_and_products`]. In assembly, because the compiler would do all rounds after
-/// all products, and the registers do not suffice for that; and see [`add_products_from`].
+/// See [`AesBlocks::round_and_products`]. In assembly, because the compiler would place all rounds
+/// after all products, which needs more registers than there are; see also [`add_products_from`].
 #[cfg(not(miri))]
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
@@ -128,9 +127,9 @@ fn round_and_products<const I: usize>(
 ) -> [__m256i; 3] {
     let [powers, halves] = by.pointers(2 * I + 2);
     let [s0, s1, s2, s3, s4, s5, s6, s7] = states;
-    // SAFETY: 16 bytes are read from the round key. 32 are read from each other pointer, at an offset
-    // of 32 * `I`, and so many numbers lie there. No memory is written. The function has VAES and
-    // VPCLMULQDQ enabled.
+    // SAFETY: 16 bytes are read from the round key. 32 are read from each other pointer at offset
+    // 32 * `I`, within the numbers that it points to. No memory is written. The function has VAES
+    // and VPCLMULQDQ enabled.
     unsafe {
         core::arch::asm!(
             "vpshufd {sums}, {blocks}, 0x4e",

@@ -6,14 +6,14 @@
 //! tag          = Poly1305 of AAD, padding, ciphertext, padding, both lengths
 //! ```
 //!
-//! What was done to it:
+//! Optimisations:
 //!
-//! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each
-//!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
-//! 2. [`lockstep`]: packets of as many blocks each, one packet per lane as well.
-//! 3. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
-//!    other ciphertext in general registers.
-//!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
+//! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each packet
+//!    stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
+//! 2. [`lockstep`]: packets with the same number of blocks, also one packet per lane.
+//! 3. [`stitched_rows`]: the rounds of a few blocks in vectors, interleaved with Poly1305 of other
+//!    ciphertext in general registers. [`seal_stitched`] and [`open_stitched`]: the same for the
+//!    many blocks of a long packet, in lanes.
 
 use super::chacha20::{
     self, CounterRow, Keystream, Lockstep, OnePerLane, QuarterRounds, Stitch, Stitched,
@@ -34,8 +34,8 @@ use core::iter::Enumerate;
 use core::mem::swap;
 use core::ops::Range;
 
-/// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
-/// between the rounds. Returns how many bytes were hashed.
+/// Computes keystream like [`chacha20::rows`], and hashes as many blocks of `text` as fit between
+/// the rounds. Returns how many bytes were hashed.
 #[inline(always)]
 pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     r: R,
@@ -52,11 +52,11 @@ pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     TAG_LEN * (text.len() - interleaved.finish())
 }
 
-/// Encrypts blocks of a text, from `sealed` on, a block in each lane, as long as they fill all
-/// lanes; `row` is the last row of the first block's state. Between the rounds it hashes the
-/// ciphertext from byte `hashed` on, as much of it as there is before; but first, in the rounds of the
-/// first blocks, what is left of another message, if there is one. Returns how many blocks are
-/// sealed, and how many bytes hashed.
+/// Encrypts blocks of a text, from `sealed` on, one block per lane, as long as they fill all lanes;
+/// `row` is the last row of the first block's state. Between the rounds it hashes the ciphertext
+/// from byte `hashed` on, as far as it exists; but first, in the rounds of the first blocks, the
+/// rest of another message, if there is one. Returns how many blocks are sealed, and how many bytes
+/// hashed.
 #[inline(always)]
 pub(crate) fn seal_stitched<V: U32Lanes>(
     v: V,
@@ -76,9 +76,10 @@ pub(crate) fn seal_stitched<V: U32Lanes>(
         };
         let mut interleaved = hash.interleave::<1>(message);
         let keystream = blocks.next(&mut interleaved);
-        // Before the hash goes on: after it, sealing takes 4 % longer (Zen 4, AVX2).
+        // Before continuing the hash: after it, sealing takes 4 % longer (Zen 4, AVX2).
         blocks.xor(&keystream, back);
-        // The rounds have room for thirty, and eight blocks of a text are thirty-two.
+        // The rounds have room for thirty blocks of Poly1305, and eight blocks of a text are
+        // thirty-two.
         interleaved.update();
         interleaved.update();
         let done = message.len() - interleaved.finish();
@@ -91,10 +92,10 @@ pub(crate) fn seal_stitched<V: U32Lanes>(
     (sealed, hashed)
 }
 
-/// Decrypts blocks `opened` of a text, a block in each lane; they must fill all lanes. `row` is the
-/// last row of the first block's state. Between the rounds it hashes the ciphertext from byte `hashed`
-/// on, at least what it is about to decrypt; what lies before `opened` must be hashed. Returns how many
-/// bytes are hashed.
+/// Decrypts blocks `opened` of a text, one block per lane; they must fill all lanes. `row` is the
+/// last row of the first block's state. Between the rounds it hashes the ciphertext from byte
+/// `hashed` on, at least what it is about to decrypt; everything before `opened` must be hashed
+/// already. Returns how many bytes are hashed.
 #[inline(always)]
 pub(crate) fn open_stitched<V: U32Lanes>(
     v: V,
@@ -107,12 +108,12 @@ pub(crate) fn open_stitched<V: U32Lanes>(
     let mut blocks = Stitched::new(v, key_and_row);
     for first in opened.step_by(V::LANES) {
         let end = first + V::LANES;
-        // More may be hashed already than the whole blocks of the text.
+        // More than the whole blocks of the text may be hashed already.
         let unhashed = text.as_flattened().get(hashed..).unwrap_or_default();
         let (unhashed, _) = unhashed.as_chunks();
         let mut interleaved = poly1305.interleave::<1>(unhashed);
         let keystream = blocks.next(&mut interleaved);
-        // As in `seal_stitched`.
+        // Like `seal_stitched`.
         interleaved.update();
         interleaved.update();
         hashed += TAG_LEN * (unhashed.len() - interleaved.finish());
@@ -125,7 +126,7 @@ pub(crate) fn open_stitched<V: U32Lanes>(
     hashed
 }
 
-/// As [`stitched_rows`], with the keystream of [`chacha20::rows_in_lanes`].
+/// Like [`stitched_rows`], with the keystream of [`chacha20::rows_in_lanes`].
 #[inline(always)]
 pub(crate) fn stitched_rows_in_lanes<V: U32Lanes, R: Rows, const N: usize>(
     v_and_r: (V, R),
@@ -136,7 +137,7 @@ pub(crate) fn stitched_rows_in_lanes<V: U32Lanes, R: Rows, const N: usize>(
     poly1305: &mut Poly1305,
     text: &[[u8; TAG_LEN]],
 ) -> usize {
-    // Eight blocks of keystream serve 32 blocks of Poly1305.
+    // Eight blocks of keystream cover 32 blocks of Poly1305.
     let mut interleaved = poly1305.interleave::<4>(text);
     let all = &mut interleaved;
     chacha20::rows_in_lanes::<_, _, _, N>(v_and_r, key_and_row, count, keystream, at, all);
@@ -215,12 +216,12 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
     zeroize::optimization_barrier(&tags);
 }
 
-/// The messages of [`short`] packets as far as they are known before their keystream: of packets to open, with
-/// their texts.
+/// The parts of the messages of [`short`] packets that are known before their keystream: when
+/// opening, including their texts.
 struct Beginnings<'t, V> {
     v: V,
     bytes: &'t [u8],
-    /// By lane.
+    /// In lane order.
     jobs: Enumerate<core::slice::Iter<'t, Job>>,
     opens: bool,
     messages: &'t mut ShortMessages,
@@ -246,7 +247,7 @@ impl<V: U32Lanes> Beginnings<'_, V> {
 }
 
 impl<V: U32Lanes> Interleave for Beginnings<'_, V> {
-    // Nine times for sixteen lanes.
+    // Called nine times for sixteen lanes.
     #[inline(always)]
     fn step(&mut self) {
         self.next();
@@ -254,17 +255,19 @@ impl<V: U32Lanes> Interleave for Beginnings<'_, V> {
     }
 }
 
-/// Seals as many packets as two vectors have lanes, or opens them if there are `outcomes`: block 0 of all
-/// of them, then block 1 of all, and so on; and a tag in each lane. A block of the texts is encrypted or decrypted
-/// between the rounds of the next one. To open, the tags come before that, so that no keystream waits for a verdict.
+/// Seals as many packets as two vectors have lanes, or opens them if there are `outcomes`: block 0
+/// of all of them, then block 1 of all, and so on; and a tag in each lane. A block of the texts is
+/// encrypted or decrypted between the rounds of the next one. When opening, the tags come first, so
+/// that no keystream is kept until a verdict.
 ///
-/// Where there are `sources`, which is to seal, what follows the first block of each text is read there, and only
-/// written to `bytes`.
+/// With `sources`, when sealing, the text of each packet after its first block is read from its
+/// source, and only written to `bytes`.
 ///
 /// # Panics
 ///
-/// If there is another number of jobs. If they have AAD, no text or a different number of blocks; or if they
-/// are not sorted from the longest to the shortest. If a source is too short, or there is one to open.
+/// If the number of jobs is different. If they have AAD, no text or different numbers of blocks, or
+/// are not sorted from the longest to the shortest. If a source is too short, or there are sources
+/// when opening.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -282,9 +285,9 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
     const { assert!(W::LANES == <F::Lanes as U64Lanes>::LANES) };
     assert_eq!(jobs.len(), 2 * W::LANES, "a packet in each lane");
     let seals = outcomes.is_none();
-    assert!(seals || sources.is_empty(), "packets to open lie in place");
+    assert!(seals || sources.is_empty(), "packets to open are in place");
     let count = jobs[0].blocks() as usize - 1;
-    assert!(count > 0, "some text");
+    assert!(count > 0, "the texts are not empty");
     let mut inputs = OnePerLane::new(keys, &jobs[0]);
     inputs.set(keys, jobs);
     let mut blocks = Lockstep::new(Pair(w), &inputs);
@@ -293,8 +296,8 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
     let l = f.lanes();
     let mut words;
     let mut forged = 0_u32;
-    // To seal, texts are encrypted and then hashed; to open, hashed and then decrypted. A loop, so that the code
-    // of both is there once.
+    // Sealing encrypts texts and then hashes them; opening hashes and then decrypts them. A loop,
+    // so that the code of both exists only once.
     for encrypts_or_decrypts in [seals, !seals] {
         if encrypts_or_decrypts {
             for at in 0..=count {
@@ -359,13 +362,13 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
 struct LockstepTexts<'t, W, I> {
     w: W,
     bytes: &'t mut [u8],
-    /// By lane.
+    /// In lane order.
     packets: I,
-    /// What follows the first block of each text, by lane, if not in place.
+    /// Sources of the texts after their first blocks, in lane order, if out of place.
     sources: &'t [&'t [u8]],
-    /// A bit for each lane whose text stays as it is.
+    /// A bit for each lane whose text must not change.
     forged: u32,
-    /// Where the block begins in each text.
+    /// Start of the block in each text.
     start: usize,
 }
 
@@ -381,14 +384,16 @@ where
         if self.forged >> lane & 1 == 0 {
             let source = self.source(lane);
             let text = &mut self.bytes[job.text()][self.start..];
-            // A whole block takes fewer instructions: the compiler knows its length.
+            // A whole block takes fewer instructions, because the compiler knows its length.
             match (text.first_chunk_mut::<BLOCK_LEN>(), source) {
                 (Some(whole), None) => self.w.xor_bytes(whole, block),
                 (Some(whole), Some(source)) => {
-                    // The one after the next: texts that lie far apart come one block at a time.
+                    // The block after the next one: texts that lie far apart are processed one
+                    // block at a time.
                     prefetch_at(source.as_ptr().wrapping_add(2 * BLOCK_LEN));
                     prefetch_at(whole.as_ptr().wrapping_add(2 * BLOCK_LEN));
-                    // Not copied and then XORed in place: a block of two cache lines is slow to read when just written.
+                    // Not copied and then XORed in place: a block of two cache lines is slow to
+                    // read right after it was written.
                     let source = source.first_chunk().expect("as long as the text");
                     *whole = xored(*source, *block);
                 }
@@ -403,7 +408,7 @@ where
         Some(())
     }
 
-    /// Where the block of a lane is read, if not in place.
+    /// Returns the source of a lane's block, if out of place.
     #[inline(always)]
     fn source(&self, lane: usize) -> Option<&'t [u8]> {
         let start = self.start.checked_sub(BLOCK_LEN)?;
@@ -416,7 +421,7 @@ where
     W: U32Lanes,
     I: Iterator<Item = (usize, (&'t Job, &'t Block))>,
 {
-    // Ten times for thirty-two lanes; two are left.
+    // Called ten times for thirty-two lanes; two are left.
     #[inline(always)]
     fn step(&mut self) {
         self.next();
@@ -425,9 +430,9 @@ where
     }
 }
 
-/// As [`short`], but the hashes are computed one after the other in general registers, for CPUs
-/// whose vectors multiply no faster. If `STITCHED`, those of `LANES` packets between the rounds of the
-/// next ones.
+/// Like [`short`], but the hashes are computed one after the other in general registers, for CPUs
+/// whose vectors multiply no faster. If `STITCHED`, the hashes of `LANES` packets are computed
+/// between the rounds of the next packets.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -446,7 +451,7 @@ pub(crate) fn short_one_by_one<const STITCHED: bool, V: U32Lanes>(
     }
 }
 
-/// Seals if `SEALS`, without outcomes, and otherwise opens.
+/// Seals if `SEALS`, without outcomes; otherwise opens.
 #[inline(always)]
 fn short_ones<const SEALS: bool, const STITCHED: bool, V: U32Lanes>(
     v: V,
@@ -473,8 +478,8 @@ fn short_ones<const SEALS: bool, const STITCHED: bool, V: U32Lanes>(
     ShortPackets::<SEALS>::new(bytes, last, previous, outcomes).finish();
 }
 
-/// Packets of at most one block of text whose keystream is there, a lane for each: first blocks 0 of all
-/// lanes, then blocks 1.
+/// Packets of at most one block of text whose keystream has been computed, one per lane: first
+/// blocks 0 of all lanes, then blocks 1.
 struct ShortPackets<'t, const SEALS: bool> {
     bytes: &'t mut [u8],
     jobs: core::slice::Iter<'t, Job>,
@@ -503,8 +508,8 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
         }
     }
 
-    /// Seals or opens the next packet between the rounds of `state`. Returns `None`, and runs no rounds, if
-    /// no packet is left.
+    /// Seals or opens the next packet between the rounds of `state`. Returns `None`, and runs no
+    /// rounds, if no packet is left.
     #[inline(always)]
     fn next<S: QuarterRounds>(&mut self, state: &mut S) -> Option<()> {
         let job = self.jobs.next()?;
@@ -526,7 +531,7 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
         if SEALS {
             *text.tag() = tag;
         } else {
-            let outcome = self.outcomes.next().expect("an outcome for each job");
+            let outcome = self.outcomes.next().expect("one outcome for each job");
             *outcome = verdict_and_wipe(text.tag(), &mut tag);
             if *outcome == Outcome::Authentic {
                 text.decrypt();
@@ -536,7 +541,7 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
         Some(())
     }
 
-    /// Seals or opens the packets that are left.
+    /// Seals or opens the remaining packets.
     #[inline(always)]
     fn finish(mut self) {
         while self.next(&mut ()).is_some() {}
@@ -553,28 +558,28 @@ impl<const SEALS: bool> Stitch for ShortPackets<'_, SEALS> {
     }
 }
 
-/// A text of at most one block, or what is left of a text behind its whole blocks, and the tag behind it.
+/// A text of at most one block, or the rest of a text after its whole blocks, and the tag after it.
 ///
-/// The text is read and written in pieces of 16 bytes, also where the last one reaches into the tag:
-/// fewer bytes would be written in pieces of their own, and what reads them together right after
-/// that, to hash them, waits until they are in the cache.
+/// The text is read and written in pieces of 16 bytes, even if the last one overlaps the tag.
+/// Writing fewer bytes in smaller pieces would stall the hash, which reads them as one piece right
+/// afterwards.
 pub(crate) struct ShortText<'t> {
     text_and_tag: &'t mut [u8],
     keystream: &'t [[u8; TAG_LEN]],
-    /// Whole pieces.
+    /// Number of whole pieces.
     whole: usize,
-    /// Bytes in the piece after them, which may be none.
+    /// Number of bytes in the piece after them, possibly 0.
     rest: usize,
 }
 
 impl<'t> ShortText<'t> {
-    /// The text of a job, and block 1 of its keystream.
+    /// Returns the text of a job, with block 1 of its keystream.
     #[inline(always)]
     pub(crate) fn of(bytes: &'t mut [u8], job: &Job, block: &'t Block) -> Self {
         Self::new(&mut bytes[job.text().start..job.tag().end], block)
     }
 
-    /// A text, and the tag behind it; and a block of keystream.
+    /// Returns a text and the tag after it, with a block of keystream.
     #[inline(always)]
     pub(crate) fn new(text_and_tag: &'t mut [u8], block: &'t Block) -> Self {
         let len = text_and_tag.len() - TAG_LEN;
@@ -588,8 +593,8 @@ impl<'t> ShortText<'t> {
         }
     }
 
-    /// Encrypts the text, if it `SEALS`, and hashes the ciphertext, padded with zeros, within a double
-    /// round.
+    /// Encrypts the text, if it `SEALS`, and hashes the ciphertext, padded with zeros, within a
+    /// double round.
     #[inline(always)]
     pub(crate) fn run_stitched<const SEALS: bool>(
         &mut self,
@@ -612,8 +617,8 @@ impl<'t> ShortText<'t> {
         hash.finish();
     }
 
-    /// Encrypts piece `i`, if it `SEALS`, and returns its ciphertext, padded with zeros, to be hashed.
-    /// `None` if there is no such piece.
+    /// Encrypts piece `i`, if it `SEALS`, and returns its ciphertext to be hashed, padded with
+    /// zeros. `None` if there is no such piece.
     // In general registers: between rounds, all vectors are in use.
     #[inline(always)]
     fn piece<const SEALS: bool>(&mut self, i: usize) -> Option<u128> {
@@ -635,7 +640,7 @@ impl<'t> ShortText<'t> {
         })
     }
 
-    /// The tag.
+    /// Returns the tag.
     #[inline(always)]
     pub(crate) fn tag(&mut self) -> &mut [u8; TAG_LEN] {
         self.text_and_tag.last_chunk_mut().expect("a tag")
@@ -664,7 +669,7 @@ impl<'t> ShortText<'t> {
         poly1305.update_text(ciphertext, self.whole, self.rest);
     }
 
-    /// Decrypts the text, and leaves the tag as it was.
+    /// Decrypts the text; the tag is unchanged.
     #[inline(always)]
     pub(crate) fn decrypt(&mut self) {
         let tag = *self.tag();

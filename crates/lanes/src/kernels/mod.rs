@@ -1,5 +1,5 @@
-//! Each algorithm once, generic over the vectors of [`crate::vector`]. No instruction set and
-//! no dispatch.
+//! All algorithms, generic over the vectors of [`crate::vector`]. This module contains no
+//! instruction sets and no dispatch.
 
 pub(crate) mod aes;
 pub(crate) mod chacha20;

@@ -13,17 +13,17 @@
 //!     state += (a, .., h)
 //! ```
 //!
-//! What was done to it:
+//! Optimisations:
 //!
-//! 1. The blocks of a message depend on each other, so each lane of a vector has a message of
-//!    its own ([`run`]).
+//! 1. The blocks of a message depend on each other, so each lane of a vector has its own message
+//!    ([`run`]).
 //! 2. The schedule is computed 16 rounds ahead in place, so that `w` has 16 words.
 //! 3. Messages of 32 and 64 bytes have fixed padding, whose schedule is a constant
-//!    ([`PADDING_64`]). Both hashes of a double hash are done in registers ([`hash_fixed`]).
-//! 4. Sums are added in the order in which their terms are known ([`Arithmetic::opaque`]).
-//! 5. [`Serial`] kernels hash one message, or two side by side.
+//!    ([`PADDING_64`]). Both hashes of a double hash are computed in registers ([`hash_fixed`]).
+//! 4. Sums are added in the order in which their terms become known ([`Arithmetic::opaque`]).
+//! 5. [`Serial`] kernels hash one message, or two interleaved.
 //!
-//! This is for public data: nothing is wiped.
+//! For public data only: nothing is wiped.
 
 use crate::job::Digest;
 use crate::vector::{Arithmetic, MAX_LANES, Scalar, U32Lanes};
@@ -168,8 +168,8 @@ macro_rules! round {
     };
 }
 
-/// Sixteen rounds; `$kw` gives the sum for round `$j`. Written out, because the compiler keeps
-/// arrays in memory if it learns their indices late.
+/// Sixteen rounds; `$kw` returns the sum for round `$j`. Unrolled in the source, because the
+/// compiler keeps arrays in memory if it learns their indices late.
 macro_rules! sixteen_rounds {
     ($v:ident, $s:ident, |$j:ident| $kw:expr) => {{
         macro_rules! kw {
@@ -199,7 +199,7 @@ macro_rules! sixteen_rounds {
     }};
 }
 
-/// The state after one more block (FIPS 180-4, section 6.2.2).
+/// Returns the state after one more block (FIPS 180-4, section 6.2.2).
 #[inline(always)]
 pub(crate) fn compress<A: Arithmetic>(
     v: A,
@@ -221,8 +221,8 @@ pub(crate) fn compress<A: Arithmetic>(
     sum_of_states(v, s, state)
 }
 
-/// The state after a block that is the same in all lanes. `kw` is its schedule plus the round
-/// constants.
+/// Returns the state after a block that is the same in all lanes. `kw` is its schedule plus the
+/// round constants.
 #[inline(always)]
 fn compress_constant<A: Arithmetic>(v: A, state: [A::Word; 8], kw: &[u32; 64]) -> [A::Word; 8] {
     let mut s = state;
@@ -249,7 +249,7 @@ fn initial_state<A: Arithmetic>(v: A) -> [A::Word; 8] {
     s
 }
 
-/// The only block of a message that is a digest.
+/// Returns the only block of a message that is a digest.
 #[inline(always)]
 fn digest_block<A: Arithmetic>(v: A, digest: [A::Word; 8]) -> [A::Word; 16] {
     let mut w = [v.splat(0); 16];
@@ -259,18 +259,18 @@ fn digest_block<A: Arithmetic>(v: A, digest: [A::Word; 8]) -> [A::Word; 16] {
     w
 }
 
-/// A message's state, and where its next blocks lie.
+/// A message's state, and the address of its next blocks.
 pub(crate) struct Stream {
     pub(crate) state: [u32; 8],
     pub(crate) next_block: *const u8,
 }
 
-/// Kernels that hash one message or two side by side, on one instruction set.
+/// Kernels that hash one message, or two interleaved, with one instruction set.
 ///
 /// # Safety
 ///
-/// The CPU must have the instructions of the kernels. As many blocks, messages and digests as
-/// an argument says must be readable or writable at the pointers.
+/// The CPU must have the instructions of the kernels. The number of blocks, messages or digests
+/// that an argument gives must be readable or writable at the pointers.
 pub(crate) struct Serial {
     /// Hashes that many blocks of a message.
     pub(crate) one: unsafe fn(&mut Stream, usize),
@@ -353,7 +353,7 @@ pub(crate) static SCALAR: Serial = {
     }
 };
 
-/// A state as a digest: big-endian words.
+/// Returns a state as a digest: big-endian words.
 pub(crate) fn digest(state: [u32; 8]) -> Digest {
     let mut digest = [0; 32];
     for (bytes, word) in digest.as_chunks_mut().0.iter_mut().zip(state) {
@@ -372,7 +372,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// The same `blocks` blocks at `next_block` in every lane.
+    /// Returns streams with the same `blocks` blocks at `next_block` in every lane.
     pub(crate) fn all(next_block: *const u8, blocks: usize) -> Self {
         Self {
             state: INITIAL_STATE.map(|word| [word; MAX_LANES]),
@@ -403,8 +403,8 @@ impl Lanes {
     }
 }
 
-/// Hashes blocks in each of the first `width` lanes until a lane has none left. Returns the
-/// lanes that have none left, one bit each. `width` is the number of lanes of `v` or of `half`.
+/// Hashes blocks in each of the first `width` lanes until a lane has none left. Returns the lanes
+/// that have none left, one bit each. `width` is the number of lanes of `v` or of `half`.
 ///
 /// # Safety
 ///
@@ -432,7 +432,7 @@ fn is_half<V: U32Lanes, H: U32Lanes>(width: usize) -> bool {
     H::LANES < V::LANES && width == H::LANES
 }
 
-/// [`run`], in all lanes of `v`.
+/// [`run`] in all lanes of `v`.
 ///
 /// # Safety
 ///
@@ -467,7 +467,7 @@ unsafe fn run_lanes<V: U32Lanes>(v: V, lanes: &mut Lanes) -> u32 {
     ended
 }
 
-/// The message words of the blocks `offset` bytes after each of `sources`.
+/// Returns the message words of the blocks at `offset` bytes after each of `sources`.
 ///
 /// # Safety
 ///
@@ -503,7 +503,7 @@ unsafe fn store_digests<V: U32Lanes>(v: V, state: [V::Word; 8], digests: *mut Di
     }
 }
 
-/// The hash of messages of 32 bytes, or the double hash of messages of 64 bytes. Messages and
+/// Computes the hash of 32-byte messages, or the double hash of 64-byte messages. Messages and
 /// digests may overlap as for [`Serial::hash64`].
 ///
 /// # Safety
@@ -529,7 +529,7 @@ pub(crate) unsafe fn hash_fixed<const LEN: usize, V: U32Lanes, H: U32Lanes>(
     }
 }
 
-/// [`hash_fixed`], in all lanes of `v`.
+/// [`hash_fixed`] in all lanes of `v`.
 ///
 /// # Safety
 ///

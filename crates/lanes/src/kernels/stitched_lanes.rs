@@ -1,12 +1,13 @@
-//! Packets of a few blocks each: the blocks of all packets in lanes, wherever packets begin and end, and
-//! between their rounds, in general registers, the hashes of the packets before.
+//! Packets of a few blocks each: the blocks of all packets in lanes, regardless of packet
+//! boundaries. The hashes of earlier packets are computed in general registers, between their
+//! rounds.
 //!
-//! A lane's block is hashed within one double round of the lanes that follow: of a text what the block
-//! encrypts; and where block 0 of a packet is, the packet before is finished and this one started. So
-//! eight lanes are hashed within ten double rounds.
+//! The hashing for one lane's block takes one double round of the lanes after it: it hashes the
+//! part of the text that the block encrypts; at block 0 of a packet, it finishes the previous
+//! packet and starts this one. Eight lanes are thus hashed within ten double rounds.
 //!
-//! Sealing: the whole blocks of a text are encrypted as soon as their keystream is there, and what is left of
-//! it when it is hashed. Opening: the keystream of a packet is kept until its tag is checked.
+//! Sealing: the whole blocks of a text are encrypted as soon as their keystream exists, and the
+//! rest when it is hashed. Opening: the keystream of a packet is kept until its tag is checked.
 
 use super::chacha20::{Blocks, QuarterRounds, RING, Ring, Stitch};
 use super::chacha20poly1305::ShortText;
@@ -17,14 +18,14 @@ use crate::job::{
 use crate::vector::U32Lanes;
 use core::ops::Range;
 
-/// The most lanes that this kernel takes: their hashes have ten double rounds.
+/// Maximum number of lanes of this kernel: their hashes have ten double rounds.
 const MAX_STITCHED_LANES: usize = 8;
 
-/// The most keystream blocks, including block 0, of a packet that is opened: two calls of all lanes may
-/// come between its last block and its verdict.
+/// Maximum number of keystream blocks, including block 0, of a packet to open: up to two calls of
+/// all lanes may come between its last block and its verdict.
 pub(crate) const MAX_BLOCKS_TO_OPEN: usize = RING - 2 * MAX_STITCHED_LANES;
 
-/// Seals packets, or opens them if there are `outcomes`. Keystream that is precomputed is computed again.
+/// Seals packets, or opens them if there are `outcomes`. Does not use precomputed keystream.
 ///
 /// # Panics
 ///
@@ -47,7 +48,7 @@ pub(crate) fn stitched_lanes<V: U32Lanes>(
     }
 }
 
-/// Seals if `SEALS`, without outcomes, and otherwise opens.
+/// Seals if `SEALS`, without outcomes; otherwise opens.
 #[inline(always)]
 fn run<const SEALS: bool, V: U32Lanes>(
     v: V,
@@ -62,7 +63,7 @@ fn run<const SEALS: bool, V: U32Lanes>(
     let mut hashed = Hashed::new();
     let (mut inputs, mut encrypted) = (Runs::new(jobs), Runs::new(jobs));
     let mut opened = Opened::default();
-    // How many blocks were computed, and in how many lanes of the last call.
+    // How many blocks have been computed, and how many lanes the last call had.
     let (mut at, mut lanes_before) = (0, 0);
     loop {
         let mut lanes = 0;
@@ -101,7 +102,7 @@ fn run<const SEALS: bool, V: U32Lanes>(
 /// All blocks of a list of packets, in their order.
 struct Runs<'t> {
     jobs: core::slice::Iter<'t, Job>,
-    /// The counter of the next block of the first of them.
+    /// Counter of the next block of the first packet.
     counter: u32,
 }
 
@@ -112,7 +113,8 @@ impl<'t> Runs<'t> {
         Self { jobs, counter: 0 }
     }
 
-    /// The next blocks of one packet, at most `room`. `None` if there is no room or no block.
+    /// Returns the next blocks of one packet, at most `room`. `None` if there is no room or no
+    /// block left.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "room is a few lanes")]
     fn next(&mut self, room: usize) -> Option<(&'t Job, Range<u32>)> {
@@ -131,7 +133,7 @@ impl<'t> Runs<'t> {
     }
 }
 
-/// Encrypts the whole blocks of text that the blocks `ats` of `ring` are for.
+/// Encrypts the whole blocks of text that blocks `ats` of `ring` belong to.
 #[inline(always)]
 fn encrypt<V: U32Lanes>(
     v: V,
@@ -142,7 +144,7 @@ fn encrypt<V: U32Lanes>(
 ) {
     while let Some((job, counters)) = runs.next(ats.len()) {
         let (text, _) = bytes[job.text()].as_chunks_mut::<BLOCK_LEN>();
-        // Block 1 encrypts the first one.
+        // Block 1 encrypts the first block of text.
         let skipped = usize::from(counters.start == 0);
         let first = counters.start as usize + skipped - 1;
         let at = ats.start + skipped;
@@ -153,17 +155,17 @@ fn encrypt<V: U32Lanes>(
     }
 }
 
-/// Packets that are opened, and decrypted if they are authentic.
+/// Packets that have been checked, and are decrypted if they are authentic.
 #[derive(Default)]
 struct Opened {
-    /// How many.
+    /// Number of packets.
     count: usize,
-    /// How many blocks they have.
+    /// Total number of their blocks.
     blocks: usize,
 }
 
 impl Opened {
-    /// Decrypts packets that have got their outcomes, and are not decrypted yet.
+    /// Decrypts packets that have outcomes and are not decrypted yet.
     #[inline(always)]
     fn decrypt<V: U32Lanes>(
         &mut self,
@@ -198,11 +200,11 @@ impl Opened {
     }
 }
 
-/// How far packets are hashed.
+/// The progress of hashing.
 struct Hashed {
-    /// How many packets are started.
+    /// How many packets have been started.
     started: usize,
-    /// The hash of the last one, and what of its text is not hashed: how many bytes, from where on.
+    /// The hash of the last one, and the part of its text that is not hashed: length and start.
     hash: Poly1305,
     start: usize,
     left: usize,
@@ -223,7 +225,7 @@ impl Hashed {
     }
 }
 
-/// Hashes what the blocks of some lanes are for.
+/// Hashes the data that the blocks of some lanes belong to.
 struct Hashes<'t, const SEALS: bool> {
     bytes: &'t mut [u8],
     jobs: &'t [Job],
@@ -235,7 +237,7 @@ struct Hashes<'t, const SEALS: bool> {
 }
 
 impl<const SEALS: bool> Hashes<'_, SEALS> {
-    /// Hashes what the block of the next lane is for, within a double round.
+    /// Hashes the data that the next lane's block belongs to, within a double round.
     #[inline(always)]
     fn next(&mut self, state: &mut impl QuarterRounds) {
         if self.lanes == 0 {
@@ -277,7 +279,7 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
         self.hashed.left = len.saturating_sub(BLOCK_LEN);
     }
 
-    /// Starts the hash of the next packet, of whose keystream this is block 0.
+    /// Starts the hash of the next packet; `block` is block 0 of its keystream.
     #[inline(always)]
     fn start(&mut self, block: &Block) {
         let hashed = &mut *self.hashed;
@@ -289,7 +291,7 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
         (hashed.start, hashed.left) = (job.text as usize, job.text_len as usize);
     }
 
-    /// Ends the hash of a packet, if one is started: writes its tag or its outcome.
+    /// Finishes the hash of a packet, if one was started: writes its tag or its outcome.
     #[inline(always)]
     fn end(&mut self) {
         let Some(index) = self.hashed.started.checked_sub(1) else {
@@ -306,7 +308,7 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
         self.outcomes[index] = verdict_and_wipe(place, &mut tag);
     }
 
-    /// Hashes what is left.
+    /// Hashes the rest.
     #[inline(always)]
     fn finish(&mut self) {
         while self.lanes > 0 {

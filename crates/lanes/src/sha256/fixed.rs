@@ -1,11 +1,11 @@
-//! Messages of one fixed length: 64 bytes hashed twice, or 32 bytes hashed once.
+//! Messages of a fixed length: 64 bytes hashed twice, or 32 bytes hashed once.
 
 use super::many::many;
 use super::threshold::LaneThreshold;
 use crate::job::Digest;
 use crate::vector::MAX_LANES;
 
-/// The double SHA-256 of each of `messages`; otherwise as [`many`].
+/// Computes the double SHA-256 of each of `messages`; otherwise like [`many`].
 pub(crate) fn many_twice<const N: usize>(
     threshold: LaneThreshold,
     messages: &[[&[u8]; N]],
@@ -28,13 +28,13 @@ pub(crate) fn many_twice<const N: usize>(
     }
 }
 
-/// The double SHA-256 of each of `messages`.
+/// Computes the double SHA-256 of each of `messages`.
 ///
 /// # Panics
 ///
 /// If `digests` and `messages` differ in length.
 pub(crate) fn many_64(threshold: LaneThreshold, messages: &[[u8; 64]], digests: &mut [Digest]) {
-    assert_eq!(messages.len(), digests.len(), "a digest for each message");
+    assert_eq!(messages.len(), digests.len(), "one digest for each message");
     let (from, to) = (messages.as_ptr(), digests.as_mut_ptr());
     // SAFETY: there are as many messages as digests, as just asserted, and the references do
     // not overlap. The kernels hash 64 bytes twice, and belong to this CPU.
@@ -70,8 +70,8 @@ pub(crate) fn pairs(threshold: LaneThreshold, nodes: &mut [Digest]) {
     }
 }
 
-/// Hashes messages of one length, in lanes where these are faster. Messages and digests may
-/// overlap if both begin at the same address.
+/// Hashes messages of one length, in lanes if these are faster. Messages and digests may overlap if
+/// both begin at the same address.
 ///
 /// # Safety
 ///

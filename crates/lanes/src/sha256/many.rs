@@ -1,9 +1,9 @@
 //! Messages of any lengths.
 //!
 //! A lane takes a message, and takes the next one when that ends, so that messages of different
-//! lengths keep the lanes busy. Blocks are read where they lie. Only blocks that hold a
-//! message's end, or that cross from one of its pieces to the next, are copied first. When so
-//! few messages are left that most lanes would be idle, [`Serial`] kernels finish them.
+//! lengths keep the lanes busy. Blocks are read in place. Only blocks that contain a message's end,
+//! or that cross from one of its pieces to the next, are copied first. When so few messages are
+//! left that most lanes would be idle, [`Serial`] kernels finish them.
 
 use super::message::{Rest, Staged};
 use super::threshold::LaneThreshold;
@@ -13,7 +13,8 @@ use crate::vector::{Aligned, MAX_LANES};
 use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
 
-/// The SHA-256 of each of `messages`. A message is the concatenation of the pieces of an array.
+/// Computes the SHA-256 of each of `messages`. A message is the concatenation of the pieces of an
+/// array.
 ///
 /// # Panics
 ///
@@ -23,7 +24,7 @@ pub(crate) fn many<const N: usize>(
     messages: &[[&[u8]; N]],
     digests: &mut [Digest],
 ) {
-    assert_eq!(messages.len(), digests.len(), "a digest for each message");
+    assert_eq!(messages.len(), digests.len(), "one digest for each message");
     if threshold.in_lanes(messages.len()) > 0 {
         return many_in_lanes(threshold, messages, digests);
     }
@@ -36,7 +37,7 @@ pub(crate) fn many<const N: usize>(
     });
 }
 
-/// [`many`], in lanes as long as these are faster.
+/// [`many`] in lanes, as long as these are faster.
 fn many_in_lanes<const N: usize>(
     threshold: LaneThreshold,
     messages: &[[&[u8]; N]],
@@ -102,8 +103,8 @@ fn many_in_lanes<const N: usize>(
     }
 }
 
-/// A message that is being hashed: its stream, how many blocks lie there, and what is left of
-/// it.
+/// A message that is being hashed: its stream, how many blocks are available there, and the rest of
+/// the message.
 type Message<'a, const N: usize> = (Stream, usize, Rest<'a, N>);
 
 /// Finishes messages two at a time, and the last one alone. `next` returns the next message,
@@ -119,8 +120,9 @@ fn one_by_one<'a, const N: usize>(
     let mut a = next(&mut staged_a);
     let mut b = next(&mut staged_b);
     loop {
-        // SAFETY: as many blocks as the message says lie at its stream, in a message or in a
-        // buffer that only changes when they are hashed. The threshold has kernels of this CPU.
+        // SAFETY: the message's number of blocks is readable at its stream, in a message or in a
+        // buffer that only changes when they have been hashed. The threshold has kernels of this
+        // CPU.
         unsafe {
             match (&mut a, &mut b) {
                 (Some((a, a_blocks, _)), Some((b, b_blocks, _))) => {

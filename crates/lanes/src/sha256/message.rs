@@ -1,4 +1,4 @@
-//! What is left of a message to hash.
+//! The part of a message that is not hashed yet.
 
 use crate::kernels::sha256::BLOCK_LEN;
 use core::mem::MaybeUninit;
@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 /// A buffer for one block, or for two with the padding.
 pub(super) type Staged = MaybeUninit<[u8; 2 * BLOCK_LEN]>;
 
-/// What is left of a message to hash.
+/// The part of a message that is not hashed yet.
 #[derive(Clone, Copy)]
 pub(super) struct Rest<'a, const N: usize> {
     /// Index of the message.
@@ -37,7 +37,7 @@ impl<'a, const N: usize> Rest<'a, N> {
         }
     }
 
-    /// The next blocks of the padded message (FIPS 180-4, section 5.1.1), and their number:
+    /// Returns the next blocks of the padded message (FIPS 180-4, section 5.1.1), and their number:
     /// consecutive blocks of the message, or blocks copied to `staged`. `None` after its end.
     #[inline(always)]
     pub(super) fn next(&mut self, staged: &mut Staged) -> Option<(*const u8, usize)> {
@@ -61,7 +61,7 @@ impl<'a, const N: usize> Rest<'a, N> {
         Some((staged.as_ptr(), 1))
     }
 
-    /// The end of the message, less than a block, with the padding.
+    /// Returns the end of the message, less than a block, with the padding.
     #[inline(always)]
     fn end(&mut self, staged: &mut Staged) -> Option<(*const u8, usize)> {
         if self.ended {
@@ -78,7 +78,7 @@ impl<'a, const N: usize> Rest<'a, N> {
         Some((staged.as_ptr(), blocks))
     }
 
-    /// Copies the next bytes of the message to `destination`; as many must be left.
+    /// Copies the next bytes of the message to `destination`; there must be enough left.
     #[inline(always)]
     fn copy_next(&mut self, mut destination: &mut [u8]) {
         self.len -= destination.len();

@@ -1,7 +1,7 @@
-//! SHA-256 over lists of messages: which kernel hashes which message.
+//! SHA-256 over lists of messages: chooses the kernel for each message.
 //!
-//! - [`threshold`]: from how many messages on lanes are faster, measured once per process.
-//! - [`mod@many`]: messages of any lengths. [`message`]: what is left of one.
+//! - [`threshold`]: the number of messages for which lanes are faster, measured once per process.
+//! - [`mod@many`]: messages of any lengths. [`message`]: the unhashed part of one.
 //! - [`fixed`]: messages of exactly 32 or 64 bytes.
 
 pub(crate) mod fixed;

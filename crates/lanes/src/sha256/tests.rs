@@ -15,8 +15,8 @@ fn twice(message: &[u8]) -> Digest {
     sha2::Sha256::digest(sha2::Sha256::digest(message)).into()
 }
 
-/// Every threshold that a measurement could give: every instruction set, with and without the
-/// SHA instructions, and lanes from any number on.
+/// Every threshold that a measurement could return: every instruction set, with and without the SHA
+/// instructions, and lanes from any number on.
 fn thresholds() -> Vec<LaneThreshold> {
     let mut thresholds = Vec::new();
     let mut sets: Vec<_> = Backend::ALL
@@ -87,8 +87,8 @@ thread_local! {
     static STEPS: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
 }
 
-/// A clock on which each of the first timings, twelve for each of [`VECTORS`], takes the first of
-/// [`STEPS`], and every other timing the second.
+/// A clock on which the first timings, twelve for each of [`VECTORS`], take the first of [`STEPS`]
+/// each, and all other timings the second.
 fn clock() -> u64 {
     let [vector, other] = STEPS.get();
     let time = TIME.get();
@@ -105,7 +105,7 @@ fn clock() -> u64 {
     }
 }
 
-/// The threshold depends on the given clock alone, whatever this CPU is.
+/// The threshold depends only on the given clock, not on this CPU.
 #[test]
 fn threshold_follows_the_given_clock() {
     for backend in Backend::ALL.iter().filter(|b| b.is_available()) {
@@ -117,7 +117,7 @@ fn threshold_follows_the_given_clock() {
             STEPS.set([vector, other]);
             measure(set, &SCALAR, clock).messages
         };
-        // A vector takes half as long as one message, as long, and a hundred times as long.
+        // A vector takes half as long as one message, equally long, and a hundred times as long.
         assert_eq!(threshold(100, 200), 1, "{backend:?}");
         assert_eq!(threshold(100, 100), 3, "{backend:?}");
         assert_eq!(threshold(10_000, 100), lanes + 1, "{backend:?}");

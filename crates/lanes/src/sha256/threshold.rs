@@ -1,27 +1,28 @@
-//! From how many messages on the lanes of a vector are faster than one message after the other.
+//! The number of messages for which the lanes of a vector are faster than one message after the
+//! other.
 
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
 use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, Lanes, SCALAR, Serial, Stream};
 
-/// Which kernels hash, and from how many messages on lanes are faster.
+/// Which kernels hash, and the number of messages for which lanes are faster.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneThreshold {
     pub(super) set: Set,
     pub(super) serial: &'static Serial,
-    /// The least number of messages for which lanes are faster than one message after the
-    /// other. More than there are lanes means never.
+    /// Minimum number of messages for which lanes are faster than one message after the other. A
+    /// value above the number of lanes means never.
     pub(super) messages: usize,
-    /// The least number for which all lanes are faster than half of them and what is left after
-    /// that. It is the number above if that is more than half of the lanes, or was set.
+    /// Minimum number for which all lanes are faster than half of them followed by the rest. Equal
+    /// to `messages` if that is more than half of the lanes, or was set.
     pub(super) all_lanes: usize,
 }
 
 impl LaneThreshold {
-    /// The threshold of an instruction set. At first use all choices are timed, which takes 30 to
-    /// 150 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
+    /// Returns the threshold of an instruction set. On first use all choices are timed, which takes
+    /// 30 to 150 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
     /// clock, lanes are used when all of them are full, because vectors are wider than general
-    /// registers; and never where one message has instructions of its own.
+    /// registers; and never if the CPU has instructions for single messages.
     #[inline]
     pub(crate) fn of(set: Set) -> Self {
         let serial = set.serial_hash()();
@@ -43,7 +44,7 @@ impl LaneThreshold {
             set.all_hash_lanes_threshold().set(found.all_lanes);
             found.messages
         });
-        // Another thread may see the one number and not yet the other.
+        // Another thread may see one of the numbers and not yet the other.
         let all_lanes = set.all_hash_lanes_threshold().get(|| find().all_lanes);
         Self {
             set,
@@ -53,7 +54,7 @@ impl LaneThreshold {
         }
     }
 
-    /// Sets the threshold in place of the measurement.
+    /// Sets the threshold instead of measuring it.
     pub(crate) fn set(set: Set, messages: usize) {
         set.all_hash_lanes_threshold().set(messages);
         set.hash_threshold().set(messages);
@@ -63,8 +64,8 @@ impl LaneThreshold {
         self.messages
     }
 
-    /// How many of `messages` to hash in the lanes of a vector next: all lanes, fewer if there
-    /// are fewer messages, or 0 to hash the messages one by one.
+    /// Returns how many of `messages` to hash in the lanes of a vector next: all lanes, fewer if
+    /// there are fewer messages, or 0 to hash the messages one by one.
     #[inline]
     pub(super) fn in_lanes(&self, messages: usize) -> usize {
         let all = messages.min(self.set.hash_lanes());
@@ -78,7 +79,7 @@ impl LaneThreshold {
         }
     }
 
-    /// How many lanes hash that many messages.
+    /// Returns how many lanes hash that many messages.
     #[inline]
     pub(super) fn width(&self, messages: usize) -> usize {
         let half = self.set.half_hash_lanes();
@@ -90,7 +91,7 @@ impl LaneThreshold {
     }
 }
 
-/// Times all choices on the same blocks. A vector must be faster by an eighth at least, because
+/// Times all choices on the same blocks. A vector must be faster by at least an eighth, because
 /// keeping its lanes busy costs more than is timed here.
 #[cold]
 pub(super) fn measure(set: Set, serial: &'static Serial, clock: Clock) -> LaneThreshold {
@@ -129,7 +130,7 @@ pub(super) fn measure(set: Set, serial: &'static Serial, clock: Clock) -> LaneTh
     let one_by_one = |n: usize| (n / 2) as u64 * two + (n % 2) as u64 * one;
     let worth = |time: u64| time + time / 8;
     let messages = (1..=half_lanes).find(|&n| one_by_one(n) > worth(half));
-    // More messages than half of the lanes: these, and what is left.
+    // For more messages than half of the lanes: half of the lanes, then the rest.
     let halved = |n: usize| match messages {
         Some(least) if n - half_lanes >= least => 2 * half,
         Some(_) => half + one_by_one(n - half_lanes),

@@ -3,8 +3,8 @@
 /// The largest number of blocks in a vector of any instruction set.
 pub(crate) const MAX_BLOCKS: usize = 4;
 
-/// Consecutive powers of the key of GHASH, the highest first, and the sums of their halves, which
-/// are empty without [`KARATSUBA`](AesBlocks::KARATSUBA).
+/// Consecutive powers of the GHASH key, the highest first, and the sums of their halves, which are
+/// empty without [`KARATSUBA`](AesBlocks::KARATSUBA).
 #[derive(Clone, Copy)]
 pub(crate) struct Consecutive<'k> {
     pub(crate) powers: &'k [u128],
@@ -13,7 +13,7 @@ pub(crate) struct Consecutive<'k> {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Consecutive<'_> {
-    /// Where powers and sums begin.
+    /// Returns pointers to the powers and sums.
     ///
     /// # Panics
     ///
@@ -25,21 +25,20 @@ impl Consecutive<'_> {
     }
 }
 
-/// Vectors of blocks of 16 bytes, one block per lane, with the instructions that AES and GHASH
-/// need.
+/// Vectors of 16-byte blocks, one block per lane, with the instructions that AES and GHASH need.
 pub(crate) trait AesBlocks: Copy {
     /// How many blocks one vector holds.
     const LANES: usize;
 
-    /// Whether it is faster to hash a group of blocks in rounds of AES than to do the one for all
-    /// groups, and then the other.
+    /// Whether hashing each group of blocks during rounds of AES is faster than encrypting all
+    /// groups and hashing all groups one after the other.
     const ONE_PASS: bool;
 
     /// Whether Karatsuba's method is faster: it replaces one of four multiplications by another
     /// instruction and a load. Only with at most 2 lanes.
     const KARATSUBA: bool;
 
-    /// How many registers there are for vectors.
+    /// Number of vector registers.
     const REGISTERS: usize;
 
     /// One vector.
@@ -60,12 +59,12 @@ pub(crate) trait AesBlocks: Copy {
     /// Blocks `first`, `first + 1` and so on, one per lane.
     fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> Self::Vector;
 
-    /// The first `lens[i]` bytes at `sources[i]` in lane `i`, with zeros after them. A length is
-    /// 16 at most.
+    /// Loads the first `lens[i]` bytes at `sources[i]` into lane `i`, with zeros after them. A
+    /// length is at most 16.
     ///
     /// # Safety
     ///
-    /// As many bytes must be readable at the source of each lane.
+    /// That many bytes must be readable at the source of each lane.
     #[inline(always)]
     unsafe fn gather_first(
         self,
@@ -77,11 +76,11 @@ pub(crate) trait AesBlocks: Copy {
         unsafe { self.load_first(sources[0], lens[0]) }
     }
 
-    /// Writes the first `lens[i]` bytes of lane `i` to `destinations[i]`. A length is 16 at most.
+    /// Writes the first `lens[i]` bytes of lane `i` to `destinations[i]`. A length is at most 16.
     ///
     /// # Safety
     ///
-    /// As many bytes must be writable at the destination of each lane.
+    /// That many bytes must be writable at the destination of each lane.
     #[inline(always)]
     unsafe fn scatter_first(
         self,
@@ -94,8 +93,8 @@ pub(crate) trait AesBlocks: Copy {
         unsafe { self.store_first(vector, destinations[0], lens[0]) }
     }
 
-    /// The first `lens[i]` bytes of lane `i`, with zeros in place of the others. A length is 16 at
-    /// most.
+    /// Returns the first `lens[i]` bytes of lane `i`, with zeros in place of the others. A length
+    /// is at most 16.
     #[inline(always)]
     fn first_of_each(self, vector: Self::Vector, lens: [usize; MAX_BLOCKS]) -> Self::Vector {
         const { assert!(Self::LANES == 1, "a set with several lanes has its own") };
@@ -109,8 +108,8 @@ pub(crate) trait AesBlocks: Copy {
     /// 16 times `LANES` bytes must be readable at `source`.
     unsafe fn load(self, source: *const u8) -> Self::Vector;
 
-    /// As [`load`](Self::load), but only the first `len` bytes if that is less than a vector,
-    /// and zeros in place of the others.
+    /// Like [`load`](Self::load), but only the first `len` bytes if that is less than a vector,
+    /// with zeros in place of the others.
     ///
     /// # Safety
     ///
@@ -177,12 +176,12 @@ pub(crate) trait AesBlocks: Copy {
     /// Each block with its halves exchanged.
     fn swap(self, vector: Self::Vector) -> Self::Vector;
 
-    /// Does nothing, but the compiler takes it that each of the two depends on both, and does not
-    /// move what uses the one before what makes the other. By default the compiler is free.
+    /// Does nothing, but makes the compiler assume that each of the two depends on both, so that it
+    /// does not move uses of one before the computation of the other. By default it has no effect.
     #[inline(always)]
     fn tie(self, _a: &mut Self::Vector, _b: &mut Self::Vector) {}
 
-    /// A [`round`](Self::round) of all `states`.
+    /// Applies a [`round`](Self::round) to all `states`.
     #[inline(always)]
     fn round_of_all<const K: usize>(self, states: &mut [Self::Vector; K], key: &[u8; 16]) {
         let key = self.splat(key);
@@ -216,7 +215,7 @@ pub(crate) trait AesBlocks: Copy {
         ]
     }
 
-    /// As [`add_products`](Self::add_products), with vector `I` of consecutive powers.
+    /// Like [`add_products`](Self::add_products), with vector `I` of consecutive powers.
     #[inline(always)]
     fn add_products_from<const I: usize>(
         self,
@@ -232,8 +231,8 @@ pub(crate) trait AesBlocks: Copy {
         self.add_products(sum, blocks, powers, halves)
     }
 
-    /// As [`add_products_from`](Self::add_products_from), and a [`round`](Self::round) of all
-    /// `states`: the instructions of one run while those of the other wait.
+    /// Like [`add_products_from`](Self::add_products_from), with a [`round`](Self::round) of all
+    /// `states`: the instructions of each run while those of the other wait.
     #[inline(always)]
     fn round_and_products<const K: usize, const I: usize>(
         self,

@@ -1,12 +1,11 @@
-//! Bytes in memory: alignment, fewer than 16 bytes, and XOR without masks for bytes.
+//! Bytes in memory: alignment, fewer than 16 bytes, and XOR without byte masks.
 
 /// A value aligned to 64 bytes, the size of the largest register and of a cache line.
 #[repr(align(64))]
 pub(crate) struct Aligned<T>(pub(crate) T);
 
-/// [`U32Lanes::xor_bytes`](super::U32Lanes::xor_bytes) for instruction sets without masks for
-/// bytes. It works on ever smaller pieces of constant length, which the compiler turns into
-/// vectors.
+/// [`U32Lanes::xor_bytes`](super::U32Lanes::xor_bytes) for instruction sets without byte masks.
+/// Works on ever smaller pieces of constant length, which the compiler turns into vectors.
 #[inline(always)]
 pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     #[inline(always)]
@@ -31,7 +30,8 @@ pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     piece::<1>(text, block, &mut at);
 }
 
-/// `bytes` XOR `masks`. Of values: the compiler does not know that references do not overlap.
+/// Returns `bytes` XOR `masks`. Takes values: the compiler does not know that references do not
+/// overlap.
 #[inline(always)]
 pub(crate) fn xored<const N: usize>(mut bytes: [u8; N], masks: [u8; N]) -> [u8; N] {
     for (byte, mask) in bytes.iter_mut().zip(masks) {
@@ -40,15 +40,14 @@ pub(crate) fn xored<const N: usize>(mut bytes: [u8; N], masks: [u8; N]) -> [u8; 
     bytes
 }
 
-/// The first `len` bytes at `source`, 16 at most, as a little-endian number.
+/// Returns the first `len` bytes at `source`, at most 16, as a little-endian number.
 ///
 /// # Safety
 ///
 /// `len` bytes, or 16 if `len` is more, must be readable at `source`.
 #[inline(always)]
 pub(crate) unsafe fn number(source: *const u8, len: usize) -> u128 {
-    // Two overlapping loads are faster than what the compiler makes of a copy of unknown
-    // length.
+    // Two overlapping loads are faster than the compiler's code for a copy of unknown length.
     macro_rules! two {
         ($type:ty) => {{
             let size = size_of::<$type>();
@@ -74,7 +73,7 @@ pub(crate) unsafe fn number(source: *const u8, len: usize) -> u128 {
     }
 }
 
-/// Writes the first `len` bytes of a little-endian number, 16 at most.
+/// Writes the first `len` bytes of a little-endian number, at most 16.
 ///
 /// # Safety
 ///
@@ -109,14 +108,14 @@ pub(crate) unsafe fn write_number(number: u128, destination: *mut u8, len: usize
     }
 }
 
-/// A mask of the first `len` of 16 bytes; of all if `len` is more.
+/// Returns a mask of the first `len` of 16 bytes, or of all if `len` is larger.
 #[inline(always)]
 pub(crate) fn mask(len: usize) -> u128 {
     u128::MAX.unbounded_shr(128_u32.saturating_sub(8 * len.min(16) as u32))
 }
 
-/// Prefetches the cache line of an address, where nothing need lie, without waiting for it. Does nothing on
-/// targets other than x86-64.
+/// Prefetches the cache line of an address, which need not be valid, without waiting for it. Does
+/// nothing on targets other than x86-64.
 #[inline(always)]
 pub(crate) fn prefetch_at<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,13 +1,13 @@
-//! What an algorithm may ask of a vector unit, one trait per file.
+//! The operations that algorithms may use of a vector unit, one trait per file.
 //!
 //! An algorithm in [`crate::kernels`] is written once, generic over these traits, and marked
 //! `#[inline(always)]`. A file in [`crate::isa`] implements the traits for one instruction set,
 //! and calls the algorithm from a function that has the instruction set enabled, so that
 //! everything is inlined into that function.
 //!
-//! A value of an implementing type is a *proof* that this CPU has the instructions. Where some
-//! CPU of the target lacks them, only an unsafe function creates such a value, and its caller
-//! guarantees the CPU. That is why the methods are safe to call, and why no method here has
+//! A value of an implementing type is a *proof* that this CPU has the instructions. If some CPUs of
+//! the target lack them, only an unsafe function creates such a value, and its caller guarantees
+//! the CPU. That is why the methods are safe to call, and why no method here has
 //! `#[target_feature]`.
 
 mod aes_blocks;

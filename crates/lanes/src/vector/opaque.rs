@@ -1,7 +1,7 @@
-//! Values whose origin the compiler must not see, because it would choose slower instructions.
+//! Values whose origin is hidden from the compiler, because it would choose slower instructions.
 //! Miri has no assembly, and no instructions to choose.
 
-/// Returns `word`. The compiler cannot keep it in a lane of a vector.
+/// Returns `word`, so that the compiler cannot keep it in a lane of a vector.
 #[inline(always)]
 #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_mut))]
 pub(crate) fn scalar_u32(mut word: u32) -> u32 {
@@ -13,7 +13,7 @@ pub(crate) fn scalar_u32(mut word: u32) -> u32 {
     word
 }
 
-/// Returns `value`. The compiler does not know any bound of it.
+/// Returns `value`, with any bounds hidden from the compiler.
 #[inline(always)]
 #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_mut))]
 pub(crate) fn opaque_u64(mut value: u64) -> u64 {
@@ -25,8 +25,8 @@ pub(crate) fn opaque_u64(mut value: u64) -> u64 {
     value
 }
 
-/// The same pointer. The compiler does not know that, and reads again what it has read through another,
-/// instead of keeping it where registers are short.
+/// Returns the same pointer, unknown to the compiler, so that it reads again what it has read
+/// through another pointer, instead of keeping it where registers are scarce.
 #[inline(always)]
 #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_mut))]
 #[allow(

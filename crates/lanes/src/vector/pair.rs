@@ -14,11 +14,11 @@ macro_rules! both {
     };
 }
 
-/// Two vectors side by side.
+/// Two interleaved vectors.
 ///
-/// An addition takes two cycles on a Zen 5, and a state of ChaCha20 has at most four
-/// independent chains of them. A second state fills the time in which the first one waits, even
-/// where the registers do not hold both.
+/// An addition takes two cycles on a Zen 5, and a state of ChaCha20 has at most four independent
+/// chains of them. A second state fills the time in which the first one waits, even if the
+/// registers do not hold both.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<W>(pub(crate) W);
 
@@ -213,8 +213,8 @@ impl<R: Rows> Rows for Pair<R> {
     }
 }
 
-/// Two vectors of 64-bit numbers side by side: the instructions of one run while those of the
-/// other wait.
+/// Two interleaved vectors of 64-bit numbers: the instructions of each run while those of the other
+/// wait.
 impl<L: U64Lanes> U64Lanes for Pair<L> {
     const LANES: usize = 2 * L::LANES;
     type Vector = [L::Vector; 2];

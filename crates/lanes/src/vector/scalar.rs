@@ -3,11 +3,11 @@
 use super::u32_lanes::Arithmetic;
 use super::u64_lanes::U64Lanes;
 
-/// One lane. In 64 bits, with a multiplier of 64 by 64 bits, it serves Poly1305.
+/// One lane. With 64-bit words and a multiplier of 64 by 64 bits, it is used for Poly1305.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
-/// In 32 bits it serves SHA-256.
+/// With 32-bit words it is used for SHA-256.
 impl Arithmetic for Scalar {
     type Word = u32;
 

@@ -4,7 +4,7 @@ use super::pair::Pair;
 use super::rows::Rows;
 use super::u32_lanes::Arithmetic;
 
-/// Three vectors side by side; see [`Pair`].
+/// Three interleaved vectors; see [`Pair`].
 #[derive(Clone, Copy)]
 pub(crate) struct Triple<R>(pub(crate) R);
 

@@ -5,13 +5,13 @@ use super::bytes;
 /// The largest number of lanes of any instruction set.
 pub(crate) const MAX_LANES: usize = 32;
 
-/// Arithmetic on 32-bit words, one per lane, as the rounds of ChaCha20 and SHA-256 need it.
-/// Plain Rust implements it for one lane ([`Scalar`](super::Scalar)).
+/// Arithmetic on 32-bit words, one per lane, as the rounds of ChaCha20 and SHA-256 need it. Plain
+/// Rust implements it for one lane ([`Scalar`](super::Scalar)).
 pub(crate) trait Arithmetic: Copy {
     /// One vector.
     type Word: Copy;
 
-    /// How many vectors the registers hold, if that is to count in the order of instructions;
+    /// How many vectors the registers hold, if that should influence the order of instructions;
     /// otherwise `usize::MAX`.
     const REGISTERS: usize = usize::MAX;
 
@@ -33,36 +33,36 @@ pub(crate) trait Arithmetic: Copy {
     /// Lane-wise shift to the right by `N` bits, 0 < `N` < 32.
     fn shift_right<const N: i32>(self, a: Self::Word) -> Self::Word;
 
-    /// `a`, whose origin the compiler does not see. Otherwise it reorders sums so that the term
-    /// that is known last is added first and everything waits for it: 11 instead of 9 cycles
-    /// for a round of SHA-256 on a Zen 5. Where registers are few, there is nothing to gain,
-    /// and this does nothing.
+    /// Returns `a`, with its origin hidden from the compiler, which would otherwise reorder sums so
+    /// that the term known last is added first and everything waits for it: 11 instead of 9 cycles
+    /// for a round of SHA-256 on a Zen 5. If there are few registers, nothing is gained, and this
+    /// does nothing.
     #[inline(always)]
     fn opaque(self, a: Self::Word) -> Self::Word {
         a
     }
 
-    /// Does nothing, but the compiler takes it that `b` depends on `a`, and does not move what
-    /// uses `b` before what makes `a`. Otherwise it mixes so much that the registers do not
-    /// suffice, and moves words to memory and back. By default the compiler is free.
+    /// Does nothing, but makes the compiler assume that `b` depends on `a`, so that it does not
+    /// move uses of `b` before the computation of `a`. Otherwise it interleaves so much that it
+    /// runs out of registers, and moves words to memory and back. By default it has no effect.
     #[inline(always)]
     fn tie(self, _a: &mut Self::Word, _b: &mut Self::Word) {}
 
-    /// Each bit of `b` where `a` has a 1, and of `c` where `a` has a 0.
+    /// Selects each bit of `b` where `a` has a 1, and of `c` where `a` has a 0.
     #[inline(always)]
     fn choose(self, a: Self::Word, b: Self::Word, c: Self::Word) -> Self::Word {
         self.xor(c, self.and(a, self.xor(b, c)))
     }
 
-    /// Each bit that at least two of the three agree on.
+    /// Selects each bit that at least two of the three agree on.
     #[inline(always)]
     fn majority(self, a: Self::Word, b: Self::Word, c: Self::Word) -> Self::Word {
         self.xor(b, self.and(self.xor(a, b), self.xor(b, c)))
     }
 }
 
-/// Work that is done between the rounds, with instructions for which the ports of vectors are not needed, or
-/// seldom.
+/// Work that is done between the rounds, with instructions that rarely or never use the vector
+/// ports.
 pub(crate) trait Interleave {
     /// Does a part of the work.
     fn step(&mut self);
@@ -83,30 +83,30 @@ impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
     }
 }
 
-/// Where blocks of 64 bytes lie: the first one, and those behind it.
+/// Addresses of 64-byte blocks: of the first one, and of those after it.
 #[derive(Clone, Copy)]
 pub(crate) struct BlocksFrom {
     first: *const [u8; 64],
-    /// Where the first one would lie.
+    /// Where the first one would be if it were contiguous with the others.
     others: *const [u8; 64],
 }
 
 impl BlocksFrom {
-    /// All in a row.
+    /// All contiguous.
     #[inline(always)]
     pub(crate) fn row(first: *const [u8; 64]) -> Self {
         let others = first;
         Self { first, others }
     }
 
-    /// The first one, and then those from `second` on.
+    /// The first one, then those from `second` on.
     #[inline(always)]
     pub(crate) fn first_and(first: *const [u8; 64], second: *const [u8; 64]) -> Self {
         let others = second.wrapping_sub(1);
         Self { first, others }
     }
 
-    /// Block `i`.
+    /// Returns block `i`.
     #[inline(always)]
     pub(crate) fn block(self, i: usize) -> *const [u8; 64] {
         match i {
@@ -115,7 +115,7 @@ impl BlocksFrom {
         }
     }
 
-    /// Those behind the first `count`, of which there must be one.
+    /// Returns those after the first `count`, of which there must be at least one.
     #[inline(always)]
     pub(crate) fn behind(self, count: usize) -> Self {
         Self::row(self.others.wrapping_add(count))
@@ -127,16 +127,16 @@ pub(crate) trait U32Lanes: Arithmetic {
     /// How many words one vector holds; at most [`MAX_LANES`].
     const LANES: usize;
 
-    /// The same instruction set with fewer lanes, for less work at a time; `Self` if that is
-    /// not faster. [`InstructionSet::Lanes`](crate::isa::InstructionSet::Lanes) must have half as many.
+    /// The same instruction set with fewer lanes, for less work at a time; `Self` if that is not
+    /// faster. [`InstructionSet::Lanes`](crate::isa::InstructionSet::Lanes) must have half as many.
     type Narrow: U32Lanes;
 
     /// The narrower vectors.
     fn narrow(self) -> Self::Narrow;
 
-    /// Ten double rounds of ChaCha20 on the 16 words of the states in all lanes (RFC 8439, section 2.3), in an
-    /// order of instructions that the compiler does not find; within each, `interleaved` is done three
-    /// times. Or nothing, and false, for a set without such an order.
+    /// Computes ten double rounds of ChaCha20 on the 16 words of the states in all lanes (RFC 8439,
+    /// section 2.3), with a hand-optimised instruction order, calling `interleaved` three times
+    /// within each. Does nothing and returns false for instruction sets without such an order.
     #[inline(always)]
     fn ten_double_rounds(
         self,
@@ -160,8 +160,8 @@ pub(crate) trait U32Lanes: Arithmetic {
     /// Those bytes must be readable.
     unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [Self::Word; 4];
 
-    /// The reverse of [`load_big_endian`](Self::load_big_endian): stores 16 bytes for each
-    /// lane, `stride` bytes apart, the first at `destination`.
+    /// The inverse of [`load_big_endian`](Self::load_big_endian): stores 16 bytes for each lane,
+    /// `stride` bytes apart, the first at `destination`.
     ///
     /// # Safety
     ///
@@ -183,31 +183,32 @@ pub(crate) trait U32Lanes: Arithmetic {
     /// The index of each lane, from 0 on.
     fn lane_indices(self) -> Self::Word;
 
-    /// Stores sixteen vectors as `LANES` blocks of 64 bytes: bytes `4 w..4 w + 4` of block `l`
-    /// are lane `l` of vector `w`, little-endian, XORed with block `l` of `from`, if that is given. They
-    /// are written to `to`.
+    /// Stores sixteen vectors to `to` as `LANES` blocks of 64 bytes: bytes `4 w..4 w + 4` of block
+    /// `l` are lane `l` of vector `w`, little-endian, XORed with block `l` of `from`, if that is
+    /// given.
     ///
     /// # Safety
     ///
-    /// `to` must point to `LANES` blocks that are writable. Those of `from` must be readable and initialized. Each
-    /// must be the very block that is written in its place, or overlap none that is written.
+    /// `to` must point to `LANES` writable blocks. Those of `from` must be readable and
+    /// initialised. Each block of `from` must either be the block that is written in its place, or
+    /// overlap no written block.
     unsafe fn scatter(self, words: &[Self::Word; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]);
 
     /// XORs the first bytes of `block` into `text`, which has at most 64 bytes. This and the
-    /// methods after it have defaults for instruction sets without masks for bytes.
+    /// following methods have defaults for instruction sets without byte masks.
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         bytes::xor_bytes(text, block);
     }
 
-    /// As [`xor_bytes`](Self::xor_bytes), in the same way for each length: for texts whose lengths nobody
-    /// foresees. What lies behind the text may be slow to read soon after.
+    /// Like [`xor_bytes`](Self::xor_bytes), with the same instructions for every length: for texts
+    /// of unpredictable length. Bytes after the text may be slow to read soon afterwards.
     #[inline(always)]
     fn xor_bytes_at_once(self, text: &mut [u8], block: &[u8; 64]) {
         self.xor_bytes(text, block);
     }
 
-    /// As [`xor_bytes`](Self::xor_bytes). Returns the new text, padded with zeros.
+    /// Like [`xor_bytes`](Self::xor_bytes). Returns the new text, padded with zeros.
     #[inline(always)]
     fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
         let mut result = self.padded(text);

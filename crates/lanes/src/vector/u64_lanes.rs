@@ -3,7 +3,7 @@
 use super::opaque::opaque_u64;
 use super::u32_lanes::U32Lanes;
 
-/// The largest number of messages that any instruction set tags at once.
+/// Maximum number of messages that any instruction set tags at once.
 pub(crate) const MAX_TAGS: usize = 16;
 
 /// Vectors of 64-bit numbers, one per lane, that hold limbs.
@@ -26,16 +26,16 @@ pub(crate) trait U64Lanes: Copy {
     /// Writes the number of each lane to the first `LANES` of `values`.
     fn store(self, vector: Self::Vector, values: &mut [u64]);
 
-    /// The 16 bytes `offset` bytes after each source, as two little-endian numbers. Reads the
-    /// first `LANES` sources.
+    /// Loads the 16 bytes at `offset` bytes after each source as two little-endian numbers. Reads
+    /// the first `LANES` sources.
     ///
     /// # Safety
     ///
     /// Those bytes must be readable.
     unsafe fn load(self, sources: &[*const u8], offset: usize) -> (Self::Vector, Self::Vector);
 
-    /// The 16 bytes `offset` bytes after each source, as [`load`](Self::load) does, and the 16 bytes after
-    /// them.
+    /// Like [`load`](Self::load), for the 16 bytes at `offset` after each source, and the 16 bytes
+    /// after them.
     ///
     /// # Safety
     ///
@@ -50,7 +50,7 @@ pub(crate) trait U64Lanes: Copy {
         unsafe { [self.load(sources, offset), self.load(sources, offset + 16)] }
     }
 
-    /// `LANES` consecutive blocks of 16 bytes: lane l gets block l as two little-endian
+    /// Loads `LANES` consecutive blocks of 16 bytes: lane l gets block l as two little-endian
     /// numbers.
     ///
     /// # Safety
@@ -58,9 +58,9 @@ pub(crate) trait U64Lanes: Copy {
     /// 16 times `LANES` bytes must be readable at `blocks`.
     unsafe fn load_run(self, blocks: *const u8) -> (Self::Vector, Self::Vector);
 
-    /// Runs of four blocks of 16 bytes: lane l gets block l modulo 4 of the run that lies
-    /// `offset` bytes after source l / 4, as two little-endian numbers. Reads the first `LANES`
-    /// / 4 sources, or the first one if there are fewer lanes.
+    /// Loads runs of four blocks of 16 bytes: lane l gets block l modulo 4 of the run at `offset`
+    /// bytes after source l / 4, as two little-endian numbers. Reads the first `LANES` / 4 sources,
+    /// or the first one if there are fewer lanes.
     ///
     /// # Safety
     ///
@@ -71,8 +71,8 @@ pub(crate) trait U64Lanes: Copy {
         offset: usize,
     ) -> (Self::Vector, Self::Vector);
 
-    /// In every lane the sum modulo 2^64 of its group of four lanes: the first four, the next
-    /// four and so on.
+    /// Returns, in every lane, the sum modulo 2^64 of its group of four lanes: the first four, the
+    /// next four and so on.
     fn sum_fours(self, a: Self::Vector) -> Self::Vector;
 
     /// The sum of all lanes modulo 2^64.
@@ -81,8 +81,8 @@ pub(crate) trait U64Lanes: Copy {
     /// Lane-wise sum modulo 2^64.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// The carry of an addition: 1 in the lanes where `sum`, which is `a` plus another number
-    /// modulo 2^64, is less than `a`.
+    /// Returns the carry of an addition: 1 in the lanes where `sum`, which is `a` plus another
+    /// number modulo 2^64, is less than `a`.
     fn carry(self, a: Self::Vector, sum: Self::Vector) -> Self::Vector;
 
     /// Lane-wise AND.
@@ -98,14 +98,15 @@ pub(crate) trait U64Lanes: Copy {
     fn shift_right<const N: u32>(self, a: Self::Vector) -> Self::Vector;
 }
 
-/// Joins vectors of 32-bit words into 64-bit numbers: from ChaCha20's registers to Poly1305's.
+/// Joins vectors of 32-bit words into 64-bit numbers: converts from ChaCha20's registers to
+/// Poly1305's.
 pub(crate) trait JoinU32Lanes<V: U32Lanes>: U64Lanes {
     /// `low` + 2^32 `high` in each lane.
     fn join_u32(self, low: V::Word, high: V::Word) -> Self::Vector;
 }
 
-/// Multiplication of limbs of 44 bits. Their products need more than 64 bits, so the low 52
-/// bits and the bits above come apart.
+/// Multiplication of 44-bit limbs. Their products need more than 64 bits, so the low 52 bits and
+/// the bits above are computed separately.
 pub(crate) trait Limbs44: U64Lanes {
     /// `sum` + the low 52 bits of `a * b`. Only the low 52 bits of `a` and `b` count.
     fn multiply_add_low(self, sum: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -118,13 +119,13 @@ pub(crate) trait Limbs44: U64Lanes {
     fn bits_from_44(self, low: Self::Vector, high: Self::Vector) -> Self::Vector;
 }
 
-/// Multiplication of limbs of 26 bits, whose products fit 64 bits.
+/// Multiplication of 26-bit limbs, whose products fit in 64 bits.
 pub(crate) trait Limbs26: U64Lanes {
-    /// The same number in every lane, whose value the compiler does not see. If the compiler
-    /// knows that factors are below 2^32, it takes [`multiply`](Self::multiply) for a
-    /// multiplication of 64 bits. In the next loop it no longer knows why that was the same,
-    /// and emulates it with twice the instructions. So no constant may bound what leads to a
-    /// factor.
+    /// Returns the same number in every lane, with its value hidden from the compiler. If the
+    /// compiler knows that factors are below 2^32, it treats [`multiply`](Self::multiply) as a
+    /// 64-bit multiplication. In the next loop it has lost that bound, and emulates the
+    /// multiplication with twice the instructions. So no constant may bound the values that lead to
+    /// a factor.
     #[inline(always)]
     fn splat_opaque(self, value: u64) -> Self::Vector {
         self.splat(opaque_u64(value))

@@ -4,7 +4,7 @@
     unsafe_code,
     dead_code,
     unreachable_pub,
-    reason = "guard pages; each test uses a part of this module"
+    reason = "guard pages; each test uses part of this module"
 )]
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -12,7 +12,7 @@ use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 use std::io::Write;
 use std::sync::Once;
 
-/// The backends that this machine has. The first call prints which ones it lacks.
+/// Returns the backends that this machine supports. The first call prints which ones it lacks.
 pub fn backends() -> Vec<Backend> {
     static SAID: Once = Once::new();
     let (have, lack): (Vec<Backend>, Vec<Backend>) =
@@ -29,10 +29,10 @@ pub fn backends() -> Vec<Backend> {
     have
 }
 
-/// At which end of the bytes an unmapped page lies.
+/// The end of the bytes at which an unmapped page lies.
 #[derive(Clone, Copy, Debug)]
 pub enum Guard {
-    /// Before the first byte, which so begins a page.
+    /// Before the first byte, which is therefore at the start of a page.
     Front,
     /// After the last byte.
     Back,
@@ -43,7 +43,7 @@ impl Guard {
     pub const BOTH: [Guard; 2] = [Guard::Front, Guard::Back];
 }
 
-/// Bytes next to an unmapped page: a kernel that reads or writes beyond that end is killed.
+/// Bytes next to an unmapped page: a kernel that accesses bytes beyond that end is killed.
 pub struct Guarded {
     map: *mut std::ffi::c_void,
     mapped: usize,
@@ -126,7 +126,7 @@ impl Noise {
         (self.number() % end as u64) as usize
     }
 
-    /// A length below `end`; every power of two is about as likely.
+    /// Returns a length below `end`; every power of two is about equally likely.
     pub fn length(&mut self, end: usize) -> usize {
         let bits = end.ilog2() + 1;
         let magnitude = self.below(bits as usize + 1);
@@ -196,7 +196,7 @@ impl Packet {
     }
 }
 
-/// Flips a bit of AAD, ciphertext or tag, each of the three as often if it is not empty.
+/// Flips a bit of AAD, ciphertext or tag, each of the three equally often unless it is empty.
 pub fn flip_a_bit(noise: &mut Noise, aad: &mut [u8], sealed: &mut [u8]) {
     let bit = 1 << noise.below(8);
     let text = sealed.len() - TAG_LEN;
@@ -217,7 +217,7 @@ fn ring(key: &Key, nonce: Nonce, aad: &[u8], text: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// Packets in one buffer, and how the buffer must look after sealing and after opening.
+/// Packets in one buffer, and the expected contents of the buffer after sealing and after opening.
 pub struct Batch {
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -301,7 +301,7 @@ impl Batch {
         let keys: &[Key] = keys.bytes().as_chunks().0;
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
 
-        // Out of place: texts of which only the first blocks are in place.
+        // Out of place: only the first blocks of the texts are in place.
         let (mut rest, mut without_rest) = (Vec::new(), self.plain.clone());
         for job in jobs {
             let text = job.text as usize..(job.text + job.text_len) as usize;
@@ -354,7 +354,8 @@ impl Batch {
         self.check_single(backend, guard, keys, |i| i * 7 % 9);
     }
 
-    /// Seals and opens one packet after the other. `precomputed` blocks of keystream are given for packet `i`.
+    /// Seals and opens one packet after the other, with `precomputed` blocks of keystream for
+    /// packet `i`.
     fn check_single(
         &self,
         backend: Backend,
@@ -397,7 +398,7 @@ impl Batch {
         self.check_opened(backend, guard, bytes, &outcomes);
     }
 
-    /// Checks what sealing made of the plain bytes, and puts the damaged packets in their place.
+    /// Checks the result of sealing, and substitutes the damaged packets.
     fn check_sealed(&self, backend: Backend, guard: Guard, bytes: &mut [u8], outcomes: &[Outcome]) {
         for (i, (job, outcome)) in self.jobs.iter().zip(outcomes).enumerate() {
             assert_eq!(*outcome, Outcome::Sealed, "{backend:?} {guard:?} {i}");
@@ -418,7 +419,7 @@ impl Batch {
         );
     }
 
-    /// Checks what opening made of the sealed bytes, some of them damaged.
+    /// Checks the result of opening the sealed bytes, some of them damaged.
     fn check_opened(&self, backend: Backend, guard: Guard, bytes: &[u8], outcomes: &[Outcome]) {
         for (i, (genuine, outcome)) in self.genuine.iter().zip(outcomes).enumerate() {
             let expected = match genuine {

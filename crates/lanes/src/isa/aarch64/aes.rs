@@ -1,4 +1,4 @@
-//! The AES instructions of ARM, with the multiplication of polynomials: one block to a register.
+//! The AES instructions of ARM, with polynomial multiplication: one block per register.
 
 use crate::vector::{AesBlocks, mask, number, write_number};
 use core::arch::aarch64::*;
@@ -7,7 +7,7 @@ use core::arch::aarch64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Aes(());
 
-// On Linux this asks for the multiplication of polynomials too, which comes with them.
+// On Linux this also checks for polynomial multiplication, which comes with the AES instructions.
 cpufeatures::new!(aes, "aes");
 
 impl Aes {
@@ -26,8 +26,8 @@ impl Aes {
 aes_kernels!(Aes, "aes");
 
 /// SubBytes and ShiftRows (FIPS 197, sections 5.1.1 and 5.1.2). The instruction adds a round key
-/// before them, but a round of AES adds its key at the end. So here the key is zero, and the
-/// compiler makes the addition at the end of a round that of the next one's instruction.
+/// before them, whereas a round of AES adds its key at the end. The key is therefore zero here, and
+/// the compiler merges the addition at the end of a round into the next round's instruction.
 #[target_feature(enable = "aes")]
 #[inline]
 fn sub_bytes(state: uint8x16_t) -> uint8x16_t {
@@ -41,7 +41,7 @@ fn mix_columns(state: uint8x16_t) -> uint8x16_t {
     vaesmcq_u8(state)
 }
 
-/// The product of the low halves as polynomials over GF(2).
+/// Returns the product of the low halves as polynomials over GF(2).
 #[target_feature(enable = "aes")]
 #[inline]
 fn multiply_low(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
@@ -49,7 +49,7 @@ fn multiply_low(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
     vreinterpretq_u8_p128(vmull_p64(vgetq_lane_p64::<0>(a), vgetq_lane_p64::<0>(b)))
 }
 
-/// As [`multiply_low`], of the high halves.
+/// Like [`multiply_low`], of the high halves.
 #[target_feature(enable = "aes")]
 #[inline]
 fn multiply_high(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
@@ -59,7 +59,7 @@ fn multiply_high(a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
     ))
 }
 
-/// Returns `vector`. The compiler does not know what is in it.
+/// Returns `vector` with its value hidden from the compiler.
 #[inline(always)]
 fn opaque(mut vector: uint8x16_t) -> uint8x16_t {
     // SAFETY: the assembly text is only a comment, so no instruction runs.
@@ -69,13 +69,14 @@ fn opaque(mut vector: uint8x16_t) -> uint8x16_t {
     vector
 }
 
-/// For each byte of a block, where it comes from when the bytes are reversed.
+/// For each byte of a block, its source index when the bytes are reversed.
 const REVERSED: u128 = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f;
 
 impl AesBlocks for Aes {
     const LANES: usize = 1;
-    // There are registers for both groups, but not for the powers too: 44 instructions a block in
-    // one pass, and 42 in two (1,280 bytes, all that a packet takes in the kernel).
+    // There are enough registers for both groups, but not for the powers as well: one pass takes 44
+    // instructions per block, two passes take 42 (1,280 bytes, everything that a packet takes in
+    // the kernel).
     const ONE_PASS: bool = false;
     // Multiplications share a unit with the rounds.
     const KARATSUBA: bool = true;
@@ -165,7 +166,7 @@ impl AesBlocks for Aes {
 
     #[inline(always)]
     fn reverse(self, vector: uint8x16_t) -> uint8x16_t {
-        // Of an order that it knows, the compiler would make two instructions.
+        // For a byte order that it knows, the compiler would use two instructions.
         let order = opaque(self.splat_number(&REVERSED));
         on_neon! { vqtbl1q_u8(vector, order) }
     }
@@ -214,8 +215,8 @@ impl AesBlocks for Aes {
 
     #[inline(always)]
     fn carry_less<const HALVES: i32>(self, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
-        // There are instructions for the low halves and for the high halves. For one of each,
-        // those of `b` are exchanged.
+        // There are instructions for the low halves and for the high halves. To multiply one of
+        // each, the halves of `b` are exchanged.
         // SAFETY: `self` proves the AES instructions.
         unsafe {
             match HALVES {

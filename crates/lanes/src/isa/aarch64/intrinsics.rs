@@ -1,6 +1,6 @@
-//! How the files of this folder call intrinsics of NEON.
+//! A macro to call NEON intrinsics.
 
-/// Evaluates intrinsics of NEON.
+/// Evaluates NEON intrinsics.
 macro_rules! on_neon {
     ($($intrinsics:tt)*) => {
         // SAFETY: NEON is a feature of every target that this folder is compiled for, and these

@@ -1,7 +1,7 @@
 //! 64-bit ARM, little-endian: NEON, which all these targets have, and the AES and SHA-256
 //! instructions, which many CPUs have.
 //!
-//! Big-endian targets number the lanes of a register from its other end. They have plain Rust.
+//! Big-endian targets number the lanes of a register from the other end, so they use plain Rust.
 
 #[macro_use]
 mod intrinsics;
@@ -20,7 +20,7 @@ mod tests {
 
     /// A table that is never detected is not tested either, and no other test would notice.
     #[test]
-    fn instructions_are_detected_where_the_cpu_has_them() {
+    fn instructions_are_detected_if_the_cpu_has_them() {
         let has_aes = is_aarch64_feature_detected!("aes");
         assert_eq!(aes::KERNELS.is_available(), has_aes);
         let has_sha2 = is_aarch64_feature_detected!("sha2");

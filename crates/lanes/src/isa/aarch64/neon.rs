@@ -1,10 +1,10 @@
-//! NEON: four words to a register.
+//! NEON: four words per register.
 //!
-//! Poly1305 stays in general registers: a step takes 30 instructions there, and 35 in vectors
-//! with five limbs. Between the rounds of ChaCha20 it takes little more time.
+//! Poly1305 stays in general registers: a step takes 30 instructions there, and 35 in vectors with
+//! five limbs. Interleaved with the rounds of ChaCha20 it takes little extra time.
 //!
-//! Two states of ChaCha20 nearly fit into 32 registers, so that no more than two or three words
-//! are in memory; see [`Arithmetic::tie`].
+//! Two states of ChaCha20 nearly fit into 32 registers, so at most two or three words are in
+//! memory; see [`Arithmetic::tie`].
 
 use super::sha2::best_serial;
 use crate::isa::set::InstructionSet;
@@ -37,7 +37,7 @@ impl InstructionSet for Neon {
     const MIN_SHORT: usize = 3;
 
     fn is_available() -> bool {
-        // Every CPU of these targets has it.
+        // The baseline of these targets.
         true
     }
 
@@ -87,7 +87,7 @@ impl InstructionSet for Neon {
 
 kernels!(Neon, "neon");
 
-/// The 16 bytes at `source`.
+/// Returns the 16 bytes at `source`.
 ///
 /// # Safety
 ///
@@ -130,13 +130,13 @@ fn transpose([a, b, c, d]: [uint32x4_t; 4]) -> [uint32x4_t; 4] {
     }
 }
 
-/// Each word with its bytes in reverse order.
+/// Reverses the bytes of each word.
 #[inline(always)]
 fn swap_bytes(words: uint32x4_t) -> uint32x4_t {
     on_neon! { vreinterpretq_u32_u8(vrev32q_u8(vreinterpretq_u8_u32(words))) }
 }
 
-/// For each byte of four words, where it comes from when the words are rotated left by 8 bits.
+/// For each byte of four words, its source index when the words are rotated left by 8 bits.
 const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
 
 /// Rotates words left by `$n` bits, one of the numbers on the left; on the right are 32 minus
@@ -145,7 +145,7 @@ macro_rules! rotate_left {
     ($a:ident, $n:ident, $($left:literal $right:literal),+) => {
         match $n {
             $($left => vsriq_n_u32::<$right>(vshlq_n_u32::<$left>($a), $a),)+
-            _ => unreachable!("no algorithm rotates by so many bits"),
+            _ => unreachable!("no algorithm rotates by this number of bits"),
         }
     };
 }
@@ -329,7 +329,7 @@ impl U32Lanes for Neon {
     #[inline(always)]
     #[allow(
         clippy::needless_range_loop,
-        reason = "the index is the number of a block too"
+        reason = "the index is also a block number"
     )]
     unsafe fn scatter(self, words: &[uint32x4_t; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         let (groups, _) = words.as_chunks();
@@ -349,7 +349,7 @@ impl U32Lanes for Neon {
             // SAFETY: the caller guarantees four blocks to write, and to read if there are any. Each
             // has four times 16 bytes.
             unsafe {
-                // All loads come before all stores, so that two of them are one instruction.
+                // All loads come before all stores, so that the compiler can merge pairs of them.
                 if let Some(from) = from {
                     let from: *const u8 = from.block(l).cast();
                     for (i, row) in rows.iter_mut().enumerate() {
@@ -367,7 +367,7 @@ impl U32Lanes for Neon {
         assert!(len <= 64, "at most one block");
         let (text, block) = (text.as_mut_ptr(), block.as_ptr());
         if len < 16 {
-            // SAFETY: the text has `len` bytes, and the block more.
+            // SAFETY: the text has `len` bytes, and the block has at least as many.
             return unsafe { write_number(number(text, len) ^ number(block, len), text, len) };
         }
         // SAFETY: a piece ends at most `len` bytes after the start of the text, and `len` is at

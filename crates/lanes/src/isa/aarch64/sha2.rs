@@ -1,7 +1,7 @@
-//! The SHA-256 instructions of ARM: one message, or two side by side.
+//! The SHA-256 instructions of ARM: one message, or two interleaved.
 //!
-//! Four rounds are two instructions, the second of which needs the state before the first, and
-//! the next four wait for both; a second message fills the time.
+//! Four rounds are two instructions. The second needs the state before the first, and the next four
+//! rounds wait for both; a second message uses that time.
 
 use crate::job::Digest;
 use crate::kernels::sha256::{SCALAR, Serial};
@@ -9,8 +9,8 @@ use core::arch::aarch64::*;
 
 cpufeatures::new!(sha2, "sha2");
 
-/// The kernels of this CPU that hash one message, or two side by side: those with SHA-256
-/// instructions, or else plain Rust.
+/// Returns the kernels of this CPU that hash one message, or two interleaved: those with SHA-256
+/// instructions, otherwise plain Rust.
 pub(super) fn best_serial() -> &'static Serial {
     if sha2::get() { &SERIAL } else { &SCALAR }
 }
@@ -36,21 +36,21 @@ fn four_rounds<const N: usize>(states: &mut [State; N], kw: [uint32x4_t; N]) {
     }
 }
 
-/// The four words of the schedule after these sixteen (FIPS 180-4, section 6.2.2).
+/// Returns the four words of the schedule after these sixteen (FIPS 180-4, section 6.2.2).
 #[target_feature(enable = "sha2")]
 #[inline]
 fn next_words([w0, w1, w2, w3]: Words) -> uint32x4_t {
     vsha256su1q_u32(vsha256su0q_u32(w0, w1), w2, w3)
 }
 
-/// The sums of four words.
+/// Returns the sums of four words.
 #[target_feature(enable = "sha2")]
 #[inline]
 fn add(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
     vaddq_u32(a, b)
 }
 
-/// Words `4 i..4 i + 4`.
+/// Returns words `4 i..4 i + 4`.
 #[target_feature(enable = "sha2")]
 #[inline]
 fn four(words: &[u32; 64], i: usize) -> uint32x4_t {
@@ -66,14 +66,14 @@ fn load(words: &[u32; 8]) -> State {
     unsafe { [vld1q_u32(words.as_ptr()), vld1q_u32(words.as_ptr().add(4))] }
 }
 
-/// The words of a state in order, four to a register.
+/// Returns the words of a state in order, four to a register.
 #[target_feature(enable = "sha2")]
 #[inline]
 fn state_words(state: State) -> [uint32x4_t; 2] {
     state
 }
 
-/// The reverse of [`load`].
+/// The inverse of [`load`].
 #[target_feature(enable = "sha2")]
 #[inline]
 fn store([abcd, efgh]: State, words: &mut [u32; 8]) {
@@ -100,7 +100,7 @@ unsafe fn store_digest([abcd, efgh]: State, digest: *mut Digest) {
     }
 }
 
-/// Four big-endian words.
+/// Returns four big-endian words.
 ///
 /// # Safety
 ///
@@ -112,7 +112,7 @@ unsafe fn big_endian(place: *const u8) -> uint32x4_t {
     vreinterpretq_u32_u8(vrev32q_u8(unsafe { vld1q_u8(place) }))
 }
 
-/// The message words of a block of 64 bytes.
+/// Returns the message words of a 64-byte block.
 ///
 /// # Safety
 ///
@@ -131,7 +131,7 @@ unsafe fn block(place: *const u8) -> Words {
     }
 }
 
-/// The message words of the only block of a message that is a digest.
+/// Returns the message words of the only block of a message that is a digest.
 ///
 /// # Safety
 ///
@@ -144,7 +144,7 @@ unsafe fn half_block(digest: *const Digest) -> Words {
     digest_block(unsafe { [big_endian(digest), big_endian(digest.add(16))] })
 }
 
-/// As [`half_block`], from the digest's words.
+/// Like [`half_block`], from the digest's words.
 #[target_feature(enable = "sha2")]
 #[inline]
 fn digest_block([abcd, efgh]: [uint32x4_t; 2]) -> Words {

@@ -1,4 +1,4 @@
-//! AES and GHASH without instructions for them, in constant time. The algorithms are in
+//! AES and GHASH without dedicated instructions, in constant time. The algorithms are in
 //! [`ctr`](super::ctr) and [`ghash`](super::ghash).
 //!
 //! ```text
@@ -7,15 +7,13 @@
 //! a * b    = the product without carries, from integer products of bits four places apart
 //! ```
 //!
-//! What was done and why:
+//! Techniques:
 //!
-//! 1. AES is bitsliced. The S-box is a circuit on whole planes, so no table is indexed by
-//!    secrets.
-//! 2. GHASH multiplies polynomials by multiplying integers. Only every fourth bit of each
-//!    factor is kept at a time, so that the carries of a sum do not reach the next bit that
-//!    counts.
+//! 1. AES is bitsliced. The S-box is a circuit on whole planes, so no table is indexed by secrets.
+//! 2. GHASH multiplies polynomials with integer multiplications. Only every fourth bit of each
+//!    factor is kept at a time, so that the carries of a sum do not reach the next significant bit.
 //!
-//! This runs on CPUs without AES and PCLMULQDQ.
+//! Used on CPUs without AES and PCLMULQDQ.
 
 use super::gcm::Detached;
 use super::ghash::first_power;
@@ -34,7 +32,7 @@ const BLOCKS: usize = 4;
 fn planes(blocks: &[Block; BLOCKS]) -> Planes {
     let mut planes = [0; 8];
     for byte in 0..8 {
-        // The eight bytes whose bits lie in byte `byte` of the planes.
+        // The eight bytes whose bits are in byte `byte` of the planes.
         let (row, column) = (byte / 2, byte % 2 * 2);
         let bytes = core::array::from_fn(|k| blocks[k % 4][4 * (column + k / 4) + row]);
         let bits = transposed(u64::from_le_bytes(bytes)).to_le_bytes();
@@ -73,9 +71,9 @@ fn transposed(mut rows: u64) -> u64 {
     rows
 }
 
-/// The S-box (FIPS 197, section 5.1.1) of every byte: the circuit of Boyar and Peralta ("A
-/// small depth-16 circuit for the AES S-box", 2011), with the names used there. It is an
-/// inversion in GF(2^8) between two linear maps.
+/// Applies the S-box (FIPS 197, section 5.1.1) to every byte: the circuit of Boyar and Peralta ("A
+/// small depth-16 circuit for the AES S-box", 2011), with the names used there. It is an inversion
+/// in GF(2^8) between two linear maps.
 #[rustfmt::skip]
 fn sub_bytes(planes: &mut Planes) {
     let [x7, x6, x5, x4, x3, x2, x1, x0] = *planes;
@@ -212,7 +210,7 @@ pub(crate) fn expand(key: &[u8], keys: &mut [Block; 15]) {
     key::expand(Circuit, key, keys);
 }
 
-/// The powers of the hash key, in the order and form of [`GcmKey::powers`].
+/// Computes the powers of the hash key, in the order and form of [`GcmKey::powers`].
 pub(crate) fn powers(keys: &RoundKeys, powers: &mut Powers) {
     let [h, ..] = PlaneKeys::new([keys; BLOCKS]).encrypt(&[[0; 16]; BLOCKS]);
     let first = first_power(u128::from_be_bytes(h));
@@ -223,11 +221,11 @@ pub(crate) fn powers(keys: &RoundKeys, powers: &mut Powers) {
     }
 }
 
-/// The product of two polynomials over GF(2) of 64 bits.
+/// Returns the product of two polynomials of 64 bits over GF(2).
 fn carry_less(a: u64, b: u64) -> u128 {
     const EVERY_FOURTH: u128 = 0x1111_1111_1111_1111_1111_1111_1111_1111;
-    // Each part keeps one of every four bits, and the low factor has 15 of them at most. So no
-    // sum of products reaches 16, and the last of its four bits is the sum without carries.
+    // Each part keeps one of every four bits, and the low factor has at most 15 of them. No sum of
+    // products therefore reaches 16, and the last of its four bits is the sum without carries.
     let low = a & (u64::MAX >> 4);
     let part = |x: u64, class: u32| u128::from(x & (EVERY_FOURTH as u64) << class);
     let mut product = 0;
@@ -245,8 +243,8 @@ fn carry_less(a: u64, b: u64) -> u128 {
     product
 }
 
-/// The product of a block and a power in the form of [`GcmKey::powers`] (SP 800-38D, section
-/// 6.3).
+/// Returns the product of a block and a power in the form of [`GcmKey::powers`] (SP 800-38D,
+/// section 6.3).
 #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
 fn multiply(a: u128, b: u128) -> u128 {
     /// x^63 + x^62 + x^57: the upper half of the field's polynomial, with its bits reversed.
@@ -262,7 +260,7 @@ fn multiply(a: u128, b: u128) -> u128 {
     high ^ middle.rotate_left(64) ^ carry_less(middle as u64, FOLD)
 }
 
-/// GHASH (SP 800-38D, section 6.4), with the sum so far.
+/// The state of GHASH (SP 800-38D, section 6.4).
 struct Hash {
     power: u128,
     sum: u128,
@@ -307,7 +305,7 @@ impl<'k> Packet<'k> {
         }
     }
 
-    /// The keystream blocks with counters from `first` on.
+    /// Returns the keystream blocks with counters from `first` on.
     fn keystream(&self, first: u32) -> Zeroizing<[Block; BLOCKS]> {
         let mut text = [[0; 16]; BLOCKS];
         for (block, number) in text.iter_mut().zip(0..) {
@@ -317,7 +315,7 @@ impl<'k> Packet<'k> {
         Zeroizing::new(self.cipher.encrypt(&text))
     }
 
-    /// Encrypts or decrypts the text, which begins at counter 2 (SP 800-38D, section 6.5).
+    /// Encrypts or decrypts the text, whose first counter is 2 (SP 800-38D, section 6.5).
     fn xor(&self, text: &mut [u8]) {
         for (piece, first) in text.chunks_mut(16 * BLOCKS).zip((2..).step_by(BLOCKS)) {
             let keystream = self.keystream(first);
@@ -327,7 +325,7 @@ impl<'k> Packet<'k> {
         }
     }
 
-    /// The tag of a packet, from its AAD and its ciphertext.
+    /// Computes the tag of a packet from its AAD and its ciphertext.
     fn tag(&self, aad: &[u8], text: &[u8]) -> Block {
         let mut hash = Hash {
             power: self.key.powers[POWERS - 1],
@@ -399,7 +397,7 @@ pub(crate) fn masks(
     mut masks: &mut [u64],
 ) {
     while let Some(&(first, _)) = samples.first() {
-        // All keys of one call have as many rounds as the first.
+        // All keys of one call have the same number of rounds.
         let key = |&(index, _): &(u32, u32)| &keys[index as usize].0;
         let rounds = keys[first as usize].0.rounds();
         let next = samples.iter().take(BLOCKS);

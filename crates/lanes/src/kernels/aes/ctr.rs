@@ -8,9 +8,8 @@
 //!     for each round but the last:  state = MixColumns(ShiftRows(SubBytes(state))) ^ round key
 //!     last round:                   state = ShiftRows(SubBytes(state)) ^ round key
 //! ```
-//!
-//! What was done to it: one instruction is one round, but the next one must wait for its
-//! result. So several vectors are encrypted together, each round on all of them.
+//! Optimisation: one instruction is one round, but the next one must wait for its result. Several
+//! vectors are therefore encrypted together, each round on all of them.
 
 use super::key::{Block, RoundKeys};
 use crate::vector::{AesBlocks, MAX_BLOCKS};
@@ -51,8 +50,8 @@ pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
     first: usize,
     states: &mut [B::Vector; K],
 ) {
-    // Written out, with one branch for the key's length: a loop over an unknown number of
-    // rounds is slower.
+    // Unrolled in the source, with one branch for the key's length: a loop over an unknown number
+    // of rounds is slower.
     macro_rules! rounds {
         ($($round:literal)*) => {
             $(if $round >= first {
@@ -68,7 +67,7 @@ pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
         };
     }
     rounds!(1 2 3 4 5 6 7 8 9);
-    // A last round for each length: what a round ends with may be part of the next one's
+    // A separate last round for each length: the end of a round may be merged into the next one's
     // instruction.
     if key.rounds() == 14 {
         rounds!(10 11 12 13);
@@ -80,14 +79,14 @@ pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
 
 pub(super) use unroll;
 
-/// A counter in its block, with zeros in place of the nonce before it (SP 800-38D, section
+/// Returns a counter in its block, with zeros in place of the nonce before it (SP 800-38D, section
 /// 7.1).
 #[inline(always)]
 pub(super) const fn counter_block(counter: u32) -> Block {
     (counter as u128).to_be_bytes()
 }
 
-/// Counter blocks as a vector.
+/// Returns counter blocks as a vector.
 #[inline(always)]
 pub(super) fn counters<B: AesBlocks>(b: B, blocks: &[Block; MAX_BLOCKS]) -> B::Vector {
     // SAFETY: the array has as many blocks as the largest vector.

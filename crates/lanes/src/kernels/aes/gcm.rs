@@ -7,27 +7,27 @@
 //! tag        = hash xor mask
 //! ```
 //!
-//! What was done to it:
+//! Optimisations:
 //!
 //! 1. *Groups.* Consecutive blocks of a packet fill the lanes of vectors. [`GROUP`] vectors are
-//!    encrypted together, enough that no round of AES waits for the one before. The last group
-//!    has what is left, up to [`GROUP`] + 1 vectors.
-//! 2. *Spare lanes.* The lane after the last block of the text encrypts the counter block of
-//!    the mask, and the same lane hashes the block of lengths.
-//! 3. *Powers.* GHASH is a sum of products of blocks and powers of the hash key. The products
-//!    of a group are added up before they are reduced. Then the lanes are added up.
-//! 4. *One packet after the other.* While the tag of one packet waits for its instructions, the
-//!    next packet begins. Only neighbours that are [`short`] share vectors.
+//!    encrypted together, enough that no round of AES waits for the previous one. The last group
+//!    has the remaining vectors, up to [`GROUP`] + 1.
+//! 2. *Spare lanes.* The lane after the last block of the text encrypts the counter block of the
+//!    mask, and the same lane hashes the block of lengths.
+//! 3. *Powers.* GHASH is a sum of products of blocks and powers of the hash key. The products of a
+//!    group are added up before they are reduced. Then the lanes are added up.
+//! 4. *Overlapping packets.* The next packet begins while the instructions for the tag of the
+//!    previous one are still in flight. Only consecutive packets that are [`short`] share vectors.
 //! 5. *Hashing while encrypting.* Where that is faster ([`AesBlocks::ONE_PASS`]), a group is hashed
-//!    in the rounds of AES: when sealing in those of the next group, when opening in its own.
-//!    Otherwise sealing hashes when everything is encrypted, and opening decrypts when everything
-//!    is hashed.
+//!    during rounds of AES: when sealing, those of the next group; when opening, its own. Otherwise
+//!    sealing hashes after everything is encrypted, and opening decrypts after everything is
+//!    hashed.
 //! 6. *Counters.* The counters of a group differ in a few bits, which one XOR sets. As the first
-//!    one is 2, the last two blocks of a group have the other bits of the next group.
+//!    counter is 2, the last two blocks of a group have the high bits of the next group.
 //!
-//! To open, the last group waits for the tag. If that is wrong, it is XORed with zeros in place of
-//! the keystream. The groups before it are decrypted after a branch on the verdict, which is public,
-//! or, in one pass, encrypted again.
+//! When opening, the last group waits for the tag. If that is wrong, it is XORed with zeros instead
+//! of the keystream. The groups before it are decrypted after a branch on the verdict, which is
+//! public; in one pass, they are encrypted again.
 
 use super::ctr::{counter_block, counters, rounds_from, unroll};
 use super::ghash::{Sum, consecutive};
@@ -36,7 +36,7 @@ use super::short;
 use crate::job::{Job, Outcome, difference, verdict_of};
 use crate::vector::{AesBlocks, MAX_BLOCKS, opaque_pointer};
 
-/// Where the AAD and the tag of a single packet lie, if not in the buffer of its text.
+/// The detached AAD and tag of a single packet, which are not in the buffer of its text.
 #[derive(Default)]
 pub(crate) struct Detached<'a> {
     pub(crate) aad: Option<&'a [u8]>,
@@ -44,22 +44,22 @@ pub(crate) struct Detached<'a> {
     pub(crate) tag: Option<&'a mut Block>,
 }
 
-/// A group of ciphertext to be hashed: where it lies, and the same in registers. Where registers are
-/// too few for all that is done at the same time, it is read again.
+/// A group of ciphertext to be hashed: its address, and the same in registers. If there are too few
+/// registers, it is read again.
 #[derive(Clone, Copy)]
 struct Group<V> {
     text: *const u8,
     vectors: [V; GROUP],
 }
 
-/// A packet on its way through GHASH (SP 800-38D, section 6.4) and counter mode (section 6.5).
+/// The state of a packet in GHASH (SP 800-38D, section 6.4) and counter mode (section 6.5).
 struct Packet<'k, B: AesBlocks> {
     key: &'k GcmKey,
     /// The nonce and a counter of 0 in each lane, XORed with the first round key.
     nonce: B::Vector,
-    /// The number of the next group.
+    /// The index of the next group.
     group: u32,
-    /// What its counter blocks share: see [`base_of`](Self::base_of).
+    /// The common part of its counter blocks: see [`base_of`](Self::base_of).
     base: B::Vector,
     /// The hash of all previous groups in the first lane, to be added to the next vector.
     hash: B::Vector,
@@ -77,7 +77,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         if B::KARATSUBA { HALVED } else { POWERS }
     };
 
-    /// What is XORed into the base of a group to give its counters, and those of one more vector.
+    /// XORed into the base of a group to get its counters, and those of one more vector.
     const COUNTERS: [[Block; MAX_BLOCKS]; GROUP + 1] = {
         let mut counters = [[[0; 16]; MAX_BLOCKS]; GROUP + 1];
         let mut i = 0;
@@ -114,32 +114,32 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         }
     }
 
-    /// Whether the next group is not the last one. The last group has [`GROUP`] + 1 vectors if
-    /// it would have only one otherwise: that one might hold no block of the text.
+    /// Whether the next group is not the last one. The last group has [`GROUP`] + 1 vectors if it
+    /// would otherwise have only one, which might hold no block of the text.
     #[inline(always)]
     fn has_full_group(&self) -> bool {
         self.vectors > GROUP + 1
     }
 
-    /// How many groups precede the last one.
+    /// Returns how many groups precede the last one.
     #[inline(always)]
     fn full_groups(&self) -> usize {
         self.vectors.saturating_sub(2) / GROUP
     }
 
-    /// How many blocks of the text are in the last vector, which also has the lengths.
+    /// Returns how many blocks of the text are in the last vector, which also has the lengths.
     #[inline(always)]
     fn last_blocks(&self) -> usize {
         self.left.div_ceil(16) % B::LANES
     }
 
-    /// The power for the first lane of the vector that is `vectors` before the last one.
+    /// Returns the power for the first lane of the vector that is `vectors` before the last one.
     #[inline(always)]
     fn last_power(&self, vectors: usize) -> usize {
         vectors * B::LANES + self.last_blocks() + 1
     }
 
-    /// The products of the AAD, which is hashed before the first group.
+    /// Returns the products of the AAD, which is hashed before the first group.
     ///
     /// # Safety
     ///
@@ -154,12 +154,12 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let mut source = unsafe { bytes.add(job.aad as usize) };
         let mut left = job.aad_len as usize;
         let size = 16 * B::LANES;
-        // If the AAD does not fill its vectors, the first one is short, and its blocks lie
-        // `early` lanes before those that they belong to. So each takes a power that is `early`
-        // lower.
+        // If the AAD does not fill its vectors, the first one is short, and its blocks are `early`
+        // lanes before those that they belong to. Each is therefore multiplied by a power that is
+        // `early` lower.
         let mut early = left.div_ceil(16).wrapping_neg() % B::LANES;
         if left <= size {
-            // AAD of one vector, which most packets have. There are always powers for it.
+            // AAD of one vector, as most packets have. There are always powers for it.
             // SAFETY: `left` is the whole AAD, which the caller guarantees.
             let blocks = b.reverse(unsafe { b.load_first(source, left) });
             let power = match self.has_full_group() {
@@ -170,7 +170,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             return sum;
         }
         let mut vectors = left.div_ceil(size);
-        // How many vectors there are powers for, in addition to those of the next group.
+        // The number of vectors that there are powers for, in addition to those of the next group.
         let has_full_group = self.has_full_group();
         let reach = match has_full_group {
             true => Self::POWERS / B::LANES - GROUP,
@@ -205,7 +205,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     }
 
     /// Encrypts blocks, and in each of the first rounds hashes one vector of a `group` of
-    /// ciphertext. The instructions of one run while those of the other wait.
+    /// ciphertext. The instructions of each run while those of the other wait.
     ///
     /// # Safety
     ///
@@ -219,7 +219,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         group: Group<B::Vector>,
     ) {
         let powers = consecutive(b, self.key, GROUP * B::LANES);
-        // Next to states and group, the products take four.
+        // Besides states and group, the products need four registers.
         let in_registers = K + GROUP + 4 <= B::REGISTERS;
         macro_rules! rounds {
             ($($round:literal: vector $vector:literal),*) => {
@@ -235,8 +235,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                 )*
             };
         }
-        // Vector 0 waits for the hash of the groups before, and so it is the fourth. One half of
-        // that hash's reduction stands before round 9, the other after the last round.
+        // Vector 0 depends on the hash of the previous groups, so it is the fourth. One half of
+        // that hash's reduction comes before round 9, the other after the last round.
         rounds!(1: vector 1, 2: vector 2, 3: vector 3, 4: vector 0);
         rounds!(5: vector 4, 6: vector 5, 7: vector 6, 8: vector 7);
         let mut middle = sum.after_first_fold(b);
@@ -246,7 +246,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         self.hash = b.sum_in_first(sum.after_second_fold(b, middle));
     }
 
-    /// Vector `i` of a group that is not the last, to be multiplied by powers of the hash key.
+    /// Returns vector `i` of a group that is not the last, ready to be multiplied by powers of the
+    /// hash key.
     #[inline(always)]
     fn to_multiply(&self, b: B, i: usize, vector: B::Vector) -> B::Vector {
         let blocks = b.reverse(vector);
@@ -256,8 +257,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         }
     }
 
-    /// What the counter blocks of a group share, XORed with the first round key: the nonce and the
-    /// counter without the bits that count within a group.
+    /// Returns the common part of the counter blocks of a group, XORed with the first round key:
+    /// the nonce, and the counter without the bits that count within a group.
     #[inline(always)]
     fn base_of(&self, b: B, group: u32) -> B::Vector {
         let counter = group * (GROUP * B::LANES) as u32;
@@ -266,8 +267,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         b.with_last_word(self.nonce, counter.swap_bytes() ^ round_key)
     }
 
-    /// The counter blocks of the next `K` vectors, XORed with the first round key. `next` is the base
-    /// of the next group.
+    /// Returns the counter blocks of the next `K` vectors, XORed with the first round key. `next`
+    /// is the base of the next group.
     #[inline(always)]
     fn next_counters<const K: usize>(&self, b: B, next: B::Vector) -> [B::Vector; K] {
         // As the first counter is 2, the last two blocks of a group have the base of the next one.
@@ -283,8 +284,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         states
     }
 
-    /// The counter blocks of the last group, XORed with the first round key. The counter block
-    /// of the mask is in the lane after the text's.
+    /// Returns the counter blocks of the last group, XORed with the first round key. The counter
+    /// block of the mask is in the lane after the text's.
     #[inline(always)]
     fn last_counters<const K: usize>(&self, b: B) -> [B::Vector; K] {
         let mut states = self.next_counters::<K>(b, self.base_of(b, self.group + 1));
@@ -293,8 +294,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         states
     }
 
-    /// Hashes groups that are not the last. `sum` are products of the AAD, and zeros after the first
-    /// group.
+    /// Hashes groups that are not the last. `sum` holds the products of the AAD, and zeros after
+    /// the first group.
     ///
     /// # Safety
     ///
@@ -352,18 +353,17 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         sum.reduced(b)
     }
 
-    /// How many bytes of the text are left from vector `i` of the last group on.
+    /// Returns how many bytes of the text are left from vector `i` of the last group on.
     #[inline(always)]
     fn len_of(&self, i: usize) -> usize {
         self.left.saturating_sub(i * 16 * B::LANES)
     }
 
-    /// Loads the text of the last group. Only its last two vectors may lack bytes.
+    /// Loads the text of the last group. Only its last two vectors may be incomplete.
     ///
     /// # Safety
     ///
-    /// The text that is left must be readable, and end in the last or last but one of `K`
-    /// vectors.
+    /// The remaining text must be readable, and end in the last or last but one of `K` vectors.
     #[inline(always)]
     unsafe fn load_last<const K: usize>(&self, b: B) -> [B::Vector; K] {
         let mut texts = [b.zero(); K];
@@ -401,12 +401,12 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     }
 
     /// Encrypts or decrypts a group that is not the last, advances past it, and returns the result.
-    /// If there is a group `to_hash`, it is hashed at the same time. `sum` are products of the AAD,
-    /// and zeros after the first group that is hashed.
+    /// If there is a group `to_hash`, it is hashed at the same time. `sum` holds the products of
+    /// the AAD, and zeros after the first group that is hashed.
     ///
     /// # Safety
     ///
-    /// The text that is left must be readable and writable, and longer than a group. The group
+    /// The remaining text must be readable and writable, and longer than a group. The group
     /// `to_hash` must be readable.
     #[inline(always)]
     unsafe fn crypt_group(
@@ -456,8 +456,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         }
     }
 
-    /// Encrypts the last group and returns the tag. `sum` are products of the AAD, to which those of
-    /// the group are added. If there is a group `to_hash`, it is hashed at the same time.
+    /// Encrypts the last group and returns the tag. `sum` holds the products of the AAD, to which
+    /// those of the group are added. If there is a group `to_hash`, it is hashed at the same time.
     ///
     /// # Safety
     ///
@@ -489,9 +489,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         b.sum(b.xor(b.reverse(hash), mask))
     }
 
-    /// Compares the tag with the one after the text, and decrypts the last group if they are
-    /// equal. Returns their [`difference`]. `sum` are products of the AAD, to which those of the group
-    /// are added.
+    /// Compares the tag with the one after the text, and decrypts the last group if they are equal.
+    /// Returns their [`difference`]. `sum` holds the products of the AAD, to which those of the
+    /// group are added.
     ///
     /// # Safety
     ///
@@ -509,7 +509,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         // SAFETY: the tag of 16 bytes follows the text, of which `left` bytes are left.
         let sent = unsafe { self.text.add(self.left).cast::<u128>().read_unaligned() };
         let difference = difference(tag, sent);
-        // All ones if `difference` is 0, or else 0.
+        // All ones if `difference` is 0, otherwise 0.
         let equal = ((difference | difference.wrapping_neg()) >> 63).wrapping_sub(1);
         let equal = b.splat_number(&(u128::from(equal) << 64 | u128::from(equal)));
         unroll!(K, |i| texts[i] =
@@ -537,7 +537,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     }
 }
 
-/// Calls a method of the packet for the number of vectors that are left.
+/// Calls a method of the packet for the remaining number of vectors.
 macro_rules! last {
     ($packet:ident.$method:ident $arguments:tt) => {
         last!(@ $packet, $method, $arguments, 1 2 3 4 5 6 7 8)
@@ -652,8 +652,8 @@ unsafe fn seal_one<B: AesBlocks>(
     }
 }
 
-/// Opens every job whose tag is right. `differences[i]` becomes the [`difference`] of the tags
-/// of job `i`.
+/// Opens every job whose tag is correct. `differences[i]` becomes the [`difference`] of the tags of
+/// job `i`.
 ///
 /// # Safety
 ///
@@ -685,7 +685,7 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
     }
 }
 
-/// Opens a job if its tag is right. Returns the [`difference`] of the tags.
+/// Opens a job if its tag is correct. Returns the [`difference`] of the tags.
 ///
 /// # Safety
 ///
@@ -718,8 +718,8 @@ unsafe fn open_one<B: AesBlocks>(
             packet.skip(b, groups);
         }
         let difference = last!(packet.open_last(b, sum, job));
-        // What was decrypted before its tag was known to be wrong is encrypted again; what waited
-        // for the tag is decrypted.
+        // Text that was decrypted before its tag was found to be wrong is encrypted again; text
+        // that waited for the tag is decrypted.
         if groups == 0 || B::ONE_PASS == (verdict_of(difference) == Outcome::Authentic) {
             return difference;
         }

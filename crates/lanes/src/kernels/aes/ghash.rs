@@ -6,23 +6,22 @@
 //! for each block of 16 bytes:  y = (y ^ block) * H,  in GF(2^128) (section 6.3)
 //! ```
 //!
-//! What was done to it:
+//! Optimisations:
 //!
-//! 1. The blocks of a group are multiplied by different powers of H, and their products are
-//!    added up before they are reduced: y = (y ^ b1) * H^n ^ b2 * H^(n - 1) ^ ... ^ bn * H.
-//! 2. The field's bits are in reverse order. Blocks have their bytes reversed so that they are
-//!    numbers, and the powers carry a factor x; see [`GcmKey::powers`].
+//! 1. The blocks of a group are multiplied by different powers of H, and their products are added
+//!    up before they are reduced: y = (y ^ b1) * H^n ^ b2 * H^(n - 1) ^ ... ^ bn * H.
+//! 2. The field's bits are in reverse order. The bytes of blocks are reversed so that they are
+//!    numbers, and the powers include a factor x; see [`GcmKey::powers`].
 //! 3. Karatsuba's method saves one of four multiplications where these are slow.
 
 use super::ctr::encrypt;
 use super::key::{Block, GcmKey, POWERS, Powers, RoundKeys};
 use crate::vector::{AesBlocks, Consecutive};
 
-/// A sum of products that are not reduced, a polynomial of 256 bits in each lane. `low` and
-/// `high` are the products of the low and of the high halves. `middle` is the sum of the two
-/// mixed products or, by Karatsuba's method, the product of the sums of halves, which saves one
-/// multiplication.
-// Not an array: with that, AES-GCM took 1 to 4 % longer on a Zen 4 with AVX2.
+/// A sum of unreduced products, a polynomial of 256 bits in each lane. `low` and `high` are the
+/// products of the low and of the high halves. `middle` is the sum of the two mixed products or,
+/// with Karatsuba's method, the product of the sums of halves, which saves one multiplication.
+// Not an array: with an array, AES-GCM took 1 to 4 % longer on a Zen 4 with AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Sum<V> {
     low: V,
@@ -59,7 +58,7 @@ impl<V: Copy> Sum<V> {
         [self.low, self.high, self.middle] = b.add_products_from::<I>(sum, blocks, by);
     }
 
-    /// As [`add_consecutive`](Self::add_consecutive), with a round of AES on `states`.
+    /// Like [`add_consecutive`](Self::add_consecutive), with a round of AES on `states`.
     #[inline(always)]
     pub(super) fn add_in_round<B: AesBlocks<Vector = V>, const K: usize, const I: usize>(
         &mut self,
@@ -74,7 +73,7 @@ impl<V: Copy> Sum<V> {
             b.round_and_products::<K, I>(states, round_key, sum, blocks, by);
     }
 
-    /// The sum reduced to blocks (SP 800-38D, section 6.3), whose bytes are reversed.
+    /// Returns the sum reduced to blocks (SP 800-38D, section 6.3), whose bytes are reversed.
     #[inline(always)]
     pub(super) fn reduced<B: AesBlocks<Vector = V>>(self, b: B) -> V {
         self.after_second_fold(b, self.after_first_fold(b))
@@ -99,7 +98,7 @@ impl<V: Copy> Sum<V> {
     }
 }
 
-/// What a multiple of the polynomial that clears the lower half of `vector` adds above it.
+/// Returns what a multiple of the polynomial that clears the lower half of `vector` adds above it.
 #[inline(always)]
 fn fold<B: AesBlocks>(b: B, vector: B::Vector) -> B::Vector {
     /// x^63 + x^62 + x^57: the upper half of the field's polynomial, with its bits reversed. Its
@@ -117,7 +116,7 @@ pub(super) struct Factors<V> {
 }
 
 impl<V: Copy> Factors<V> {
-    /// Powers whose sums are computed.
+    /// Creates factors from powers, and computes the sums of their halves.
     #[inline(always)]
     fn new<B: AesBlocks<Vector = V>>(b: B, powers: V) -> Self {
         let halves = b.xor(powers, b.swap(powers));
@@ -125,7 +124,7 @@ impl<V: Copy> Factors<V> {
     }
 }
 
-/// Power `n` of the hash key, `n` - 1 and so on.
+/// Returns powers `n`, `n` - 1 and so on of the hash key.
 #[inline(always)]
 pub(super) fn consecutive<B: AesBlocks>(_: B, key: &GcmKey, n: usize) -> Consecutive<'_> {
     Consecutive {
@@ -137,7 +136,7 @@ pub(super) fn consecutive<B: AesBlocks>(_: B, key: &GcmKey, n: usize) -> Consecu
     }
 }
 
-/// Power `n` of the hash key in all lanes.
+/// Returns power `n` of the hash key in all lanes.
 #[inline(always)]
 pub(super) fn power_of<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factors<B::Vector> {
     Factors {
@@ -149,14 +148,14 @@ pub(super) fn power_of<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factors<B:
     }
 }
 
-/// The first power of the hash key in the form of [`GcmKey::powers`]. `hash_key` is the block
-/// as a big-endian number.
+/// Returns the first power of the hash key in the form of [`GcmKey::powers`]. `hash_key` is the
+/// block as a big-endian number.
 pub(crate) fn first_power(hash_key: u128) -> u128 {
     let carried = (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001;
     (hash_key << 1) ^ carried
 }
 
-/// The powers of the hash key, in the order and form of [`GcmKey::powers`].
+/// Computes the powers of the hash key, in the order and form of [`GcmKey::powers`].
 #[inline(always)]
 pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) {
     const { assert!(POWERS.is_multiple_of(B::LANES)) };

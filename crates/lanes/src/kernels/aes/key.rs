@@ -1,4 +1,4 @@
-//! Keys of AES and GHASH, in the form that the kernels need.
+//! AES and GHASH keys, in the form that the kernels need.
 
 use crate::vector::AesBlocks;
 
@@ -8,16 +8,16 @@ pub(crate) type Block = [u8; 16];
 /// How many vectors are encrypted together.
 pub(super) const GROUP: usize = 8;
 
-/// How many powers of the hash key a [`GcmKey`] holds: one for each block of the longest last
-/// group, which has [`GROUP`] + 1 vectors of 4 lanes, and for a vector of AAD before it.
+/// Number of powers of the hash key in a [`GcmKey`]: one for each block of the longest last group,
+/// which has [`GROUP`] + 1 vectors of 4 lanes, and for a vector of AAD before it.
 pub(crate) const POWERS: usize = 4 * (GROUP + 2);
 
-/// The powers, and three zeros, which a vector of powers may reach beyond the last one. The
-/// blocks in those lanes are zeros.
+/// The powers, followed by three zeros, because a vector of powers may extend beyond the last one.
+/// The blocks in those lanes are zeros.
 pub(crate) type Powers = [u128; POWERS + 3];
 
-/// How many powers have the sums of their halves stored with them: Karatsuba's method is used with at most 2
-/// lanes.
+/// Number of powers that have the sums of their halves stored with them: Karatsuba's method is used
+/// with at most 2 lanes.
 pub(super) const HALVED: usize = 2 * (GROUP + 2);
 
 /// Round keys of AES-128 or AES-256 (FIPS 197, section 5.2). Wiped on drop.
@@ -29,7 +29,7 @@ pub(crate) struct RoundKeys {
 }
 
 impl RoundKeys {
-    /// The round keys of a key of 16 or 32 bytes, which `expand` computes.
+    /// Computes the round keys of a key of 16 or 32 bytes with `expand`.
     pub(crate) fn new<const N: usize>(
         key: &[u8; N],
         expand: impl FnOnce(&[u8], &mut [Block; 15]),
@@ -43,7 +43,7 @@ impl RoundKeys {
         keys
     }
 
-    /// The number of rounds: 10 or 14.
+    /// Returns the number of rounds: 10 or 14.
     #[inline(always)]
     pub(crate) fn rounds(&self) -> usize {
         self.rounds.into()
@@ -57,24 +57,24 @@ impl Drop for RoundKeys {
     }
 }
 
-/// A key of AES-128-GCM or AES-256-GCM (NIST SP 800-38D), prepared for any
+/// A key for AES-128-GCM or AES-256-GCM (NIST SP 800-38D), prepared for any
 /// [`Backend`](crate::Backend): round keys, powers of the hash key and the sums of their halves,
-/// 1,280 bytes. Made by
-/// [`GcmKey::aes128`] or [`GcmKey::aes256`]; cannot fail. Wiped on drop.
+/// 1,280 bytes. Created with [`GcmKey::aes128`] or [`GcmKey::aes256`]; cannot fail. Wiped on drop.
 pub struct GcmKey {
     pub(crate) cipher: RoundKeys,
-    /// Powers [`POWERS`] to 1 of the hash key H, in this order, so that consecutive blocks meet
-    /// consecutive powers. A power is stored as the big-endian number of its block, times x. In
-    /// that number the bits of the polynomial are reversed, so that the product of two such
-    /// numbers has all bits one place too low; the factor x makes up for that.
+    /// Powers [`POWERS`] to 1 of the hash key H, in this order, so that consecutive blocks are
+    /// multiplied by consecutive powers. A power is stored as the big-endian number of its block,
+    /// times x. In that number the bits of the polynomial are reversed, so the product of two such
+    /// numbers has all bits one place too low; the factor x compensates for that.
     pub(crate) powers: Powers,
-    /// For the last [`HALVED`] powers, in the same order, the sums of their two halves; and a zero.
+    /// For the last [`HALVED`] powers, in the same order, the sums of their two halves; then a
+    /// zero.
     halves: [u128; HALVED + 1],
 }
 
 impl GcmKey {
     /// Prepares a key from its round keys; `compute` computes the powers.
-    // Part of its caller, so that no more copies of the key are left on the stack.
+    // Inlined, so that no more copies of the key are left on the stack.
     #[inline(always)]
     pub(crate) fn with_powers(
         cipher: RoundKeys,
@@ -92,13 +92,13 @@ impl GcmKey {
         key
     }
 
-    /// Power `n` of the hash key, and those after it.
+    /// Returns power `n` of the hash key, and those after it.
     #[inline(always)]
     pub(super) fn powers_from(&self, n: usize) -> &[u128] {
         &self.powers[POWERS - n..]
     }
 
-    /// The sums of their halves. `n` must be at most [`HALVED`].
+    /// Returns the sums of their halves. `n` must be at most [`HALVED`].
     #[inline(always)]
     pub(super) fn halves_from(&self, n: usize) -> &[u128] {
         &self.halves[HALVED - n..]
@@ -113,19 +113,19 @@ impl Drop for GcmKey {
     }
 }
 
-/// A key of AES-128 or AES-256 (FIPS 197) for QUIC's header protection, prepared for any
-/// [`Backend`](crate::Backend). Made by [`AesKey::aes128`] or [`AesKey::aes256`]; cannot fail.
+/// An AES-128 or AES-256 key (FIPS 197) for QUIC's header protection, prepared for any
+/// [`Backend`](crate::Backend). Created with [`AesKey::aes128`] or [`AesKey::aes256`]; cannot fail.
 /// Wiped on drop.
 pub struct AesKey(pub(crate) RoundKeys);
 
-/// What [`expand`] needs from an instruction set.
+/// The operation that [`expand`] needs from an instruction set.
 pub(crate) trait SubWord: Copy {
-    /// The S-box (FIPS 197, section 5.1.1) of each of four bytes.
+    /// Applies the S-box (FIPS 197, section 5.1.1) to each of four bytes.
     fn sub_word(self, word: u32) -> u32;
 }
 
-/// The last round of AES is the S-box, and ShiftRows, which only moves bytes along their row.
-/// If all columns are equal, ShiftRows changes nothing.
+/// The last round of AES consists of the S-box and ShiftRows, which only moves bytes along their
+/// row. If all columns are equal, ShiftRows changes nothing.
 impl<B: AesBlocks> SubWord for B {
     #[inline(always)]
     fn sub_word(self, word: u32) -> u32 {

@@ -6,8 +6,8 @@
 //! packet number ^= mask[1..]
 //! ```
 //!
-//! What was done to it: consecutive samples with the same key fill the lanes of vectors, eight or
-//! four samples at a time. Otherwise each sample has a vector of its own.
+//! Optimisation: consecutive samples with the same key fill the lanes of vectors, eight or four
+//! samples at a time. Otherwise each sample has a vector of its own.
 
 use super::ctr::encrypt;
 use super::key::{AesKey, Block};
@@ -17,8 +17,8 @@ use crate::vector::{AesBlocks, Aligned, MAX_BLOCKS};
 /// See [`crate::Kernels::aes_mask_headers`].
 #[inline(always)]
 pub(crate) fn mask_all<B: AesBlocks>(b: B, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
-    // The sample ends after all other bytes that are touched, and the first byte is not after
-    // the packet number.
+    // The sample ends after all other bytes that are accessed, and the first byte is not after the
+    // packet number.
     let sample_end = 4 + size_of::<Block>() as u64;
     let len = bytes.len() as u64;
     let is_inside = |header: &Header| {
@@ -32,7 +32,7 @@ pub(crate) fn mask_all<B: AesBlocks>(b: B, bytes: &mut [u8], keys: &[&AesKey], h
     unsafe { for_each_mask(b, buffer, keys, headers, is_inside, Header::sample, mask_in) };
 }
 
-/// See [`crate::Kernels::aes_masks`]. There must be as many `masks` as samples.
+/// See [`crate::Kernels::aes_masks`]. `masks` must be as long as the list of samples.
 #[inline(always)]
 pub(crate) fn all_masks<B: AesBlocks>(
     b: B,
@@ -58,13 +58,13 @@ pub(crate) fn all_masks<B: AesBlocks>(
     };
 }
 
-/// Calls `then` for each item of the list, with its index, itself and its mask. `sample` gives
-/// the index of its key and the offset of its sample. It is not specified which samples are
-/// read before `then` is called for earlier items.
+/// Calls `then` for each item of the list, with its index, the item and its mask. `sample` returns
+/// the item's key index and sample offset. It is unspecified which samples are read before `then`
+/// is called for earlier items.
 ///
 /// # Panics
 ///
-/// If a key is not there, or if an item is not inside.
+/// If a key index is outside the list, or if an item is not inside.
 ///
 /// # Safety
 ///

@@ -2,7 +2,7 @@
 //!
 //! - [`key`]: round keys and powers of the hash key.
 //! - [`ctr`]: AES in counter mode. [`ghash`]: GHASH. [`gcm`]: both, for the packets of a list.
-//! - [`short`]: the same for neighbours with few blocks.
+//! - [`short`]: the same for consecutive packets with few blocks.
 //! - [`mask`]: header masks.
 //! - [`bitsliced`]: the same without AES instructions.
 

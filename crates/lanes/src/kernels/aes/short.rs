@@ -1,4 +1,4 @@
-//! AES-GCM over short packets with one key: each in a lane of its own.
+//! AES-GCM over short packets with one key: one packet per lane.
 //!
 //! ```text
 //!              packet 0     packet 1     packet 2     packet 3
@@ -7,9 +7,9 @@
 //! states[K-1]  counter 1    counter 1    counter 1    counter 1     mask of the tag
 //! ```
 //!
-//! A packet of a few blocks leaves lanes empty when its own blocks fill them, and the reduction of
-//! its hash, its tag and the first round of AES are paid for it alone. Here neighbours with equally
-//! many blocks share all of these, and no sum crosses lanes.
+//! A packet of a few blocks leaves lanes empty if only its own blocks fill them, and pays alone for
+//! the reduction of its hash, its tag and the first round of AES. Here consecutive packets with the
+//! same number of blocks share all of these, and no sum crosses lanes.
 
 use super::ctr::{counter_block, rounds_from, unroll};
 use super::ghash::{Sum, power_of};
@@ -17,11 +17,12 @@ use super::key::{Block, GcmKey};
 use crate::job::Job;
 use crate::vector::{AesBlocks, MAX_BLOCKS};
 
-/// The most blocks of text that a short packet has.
+/// Maximum number of text blocks of a short packet.
 pub(super) const MAX: usize = 8;
 
-/// How many blocks of text each of the first jobs has, one for each lane, if they can share
-/// vectors: all have the same key, equally many blocks, from 1 to [`MAX`], and a block of AAD.
+/// Returns the number of text blocks of each of the first jobs, one for each lane, if they can
+/// share vectors: if all have the same key, the same number of blocks, from 1 to [`MAX`], and a
+/// block of AAD.
 #[inline(always)]
 pub(super) fn shared_blocks<B: AesBlocks>(_: B, jobs: &[Job]) -> Option<usize> {
     let blocks = |job: &Job| job.text_len.div_ceil(16);
@@ -42,13 +43,14 @@ pub(super) fn shared_blocks<B: AesBlocks>(_: B, jobs: &[Job]) -> Option<usize> {
 struct Packets<'k, B: AesBlocks, const K: usize> {
     key: &'k GcmKey,
     texts: [*mut u8; MAX_BLOCKS],
-    /// Bytes in the last block of each text.
+    /// Number of bytes in the last block of each text.
     last: [usize; MAX_BLOCKS],
-    /// The AAD, whose bytes are reversed.
+    /// The AAD, with reversed bytes.
     aad: B::Vector,
-    /// Both lengths in bits, whose bytes are reversed.
+    /// Both lengths in bits, with reversed bytes.
     lengths: B::Vector,
-    /// The keystream of the text, and in the last vector what is added to the hash to give the tag.
+    /// The keystream of the text, and in the last vector the mask that is added to the hash to get
+    /// the tag.
     keystream: [B::Vector; K],
 }
 
@@ -131,7 +133,7 @@ impl<'k, B: AesBlocks, const K: usize> Packets<'k, B, K> {
         unsafe { b.scatter_first(blocks, places, lens) };
     }
 
-    /// The tags of ciphertext, whose last vector is not used.
+    /// Computes the tags of ciphertext, whose last vector is not used.
     #[inline(always)]
     fn tags(&self, b: B, texts: [B::Vector; K]) -> B::Vector {
         let mut sum = Sum::zero(b);
@@ -145,7 +147,7 @@ impl<'k, B: AesBlocks, const K: usize> Packets<'k, B, K> {
         b.xor(b.reverse(sum.reduced(b)), self.keystream[K - 1])
     }
 
-    /// Where the tags lie.
+    /// Returns the addresses of the tags.
     #[inline(always)]
     fn places_of_tags(&self) -> [*mut u8; MAX_BLOCKS] {
         core::array::from_fn(|lane| self.texts[lane].wrapping_add(16 * (K - 2) + self.last[lane]))
@@ -177,8 +179,8 @@ pub(super) unsafe fn seal<B: AesBlocks, const K: usize>(
     }
 }
 
-/// Opens those of the first jobs, one for each lane, whose tags are right. `differences[i]` becomes
-/// 0 if that of job `i` is, or else another number.
+/// Opens those of the first jobs, one for each lane, whose tags are correct. `differences[i]`
+/// becomes 0 if the tag of job `i` is correct, otherwise nonzero.
 ///
 /// # Safety
 ///

@@ -14,7 +14,7 @@ use core::ops::Range;
 pub(crate) struct Keys<'k> {
     keys: [&'k Key; MAX_LANES],
     /// Whether all lanes that are set have the key of lane 0, so that the key is loaded once
-    /// and not gathered from each lane.
+    /// instead of gathered from each lane.
     one_key: bool,
 }
 
@@ -27,14 +27,14 @@ impl<'k> Keys<'k> {
         }
     }
 
-    /// The entries of `lanes`, all of which the caller must set to `key`.
+    /// Returns the entries of `lanes`, all of which the caller must set to `key`.
     #[inline(always)]
     fn next(&mut self, lanes: Range<usize>, key: &'k Key) -> &mut [&'k Key] {
         self.one_key = lanes.start == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
         &mut self.keys[lanes]
     }
 
-    /// Words 4 to 15 of the states of the first `LANES` lanes. `rows` holds the last rows.
+    /// Returns words 4 to 15 of the states of the first `LANES` lanes. `rows` holds the last rows.
     #[inline(always)]
     fn inputs<V: U32Lanes>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 12] {
         let mut input = [v.splat(0); 12];
@@ -91,8 +91,8 @@ impl<'k> Blocks<'k> {
         }
     }
 
-    /// Computes one block in each of the first `LANES` lanes, as words, with five parts of other work between
-    /// the rounds.
+    /// Computes one block in each of the first `LANES` lanes, as words, with five parts of other
+    /// work between the rounds.
     #[inline(always)]
     pub(crate) fn words_stitched<V: U32Lanes>(
         &self,
@@ -103,7 +103,7 @@ impl<'k> Blocks<'k> {
         rounds_stitched(v, &self.keys.inputs(v, rows), work)
     }
 
-    /// The blocks that have been computed, by lane.
+    /// Returns the computed blocks, by lane.
     #[inline(always)]
     pub(crate) fn keystream(&self) -> &[Block] {
         self.keystream.blocks()
@@ -126,7 +126,7 @@ pub(crate) struct Samples<'s> {
 }
 
 impl<'s> Samples<'s> {
-    /// One key and one sample for each lane, from the first lane on.
+    /// Sets one key and one sample for each lane, starting with the first.
     #[inline(always)]
     pub(crate) fn new(inputs: impl Iterator<Item = (&'s Key, &'s [u8; 16])>) -> Self {
         let mut keys = [&[0; 32]; MAX_LANES];
@@ -166,14 +166,14 @@ impl<'s> Samples<'s> {
     }
 }
 
-/// What the blocks of one packet per lane are computed from.
+/// The inputs of the blocks of one packet per lane.
 pub(crate) struct OnePerLane<'k> {
     keys: Keys<'k>,
     nonces: [&'k [u8; 16]; MAX_LANES],
 }
 
 impl<'k> OnePerLane<'k> {
-    /// All lanes get this packet's, so that none is ever without.
+    /// Sets all lanes to this packet's inputs, so that no lane is unset.
     #[inline(always)]
     pub(crate) fn new(keys: &'k [Key], job: &'k Job) -> Self {
         Self {
@@ -205,7 +205,7 @@ impl<'k> OnePerLane<'k> {
         self.keys.inputs(v, rows)
     }
 
-    /// Blocks 0 and 1, as words: of each word that of block 0, then that of block 1.
+    /// Returns blocks 0 and 1 as words: for each word, that of block 0, then that of block 1.
     #[inline(always)]
     fn blocks<V: U32Lanes>(&self, v: V, interleaved: &mut impl Interleave) -> [[V::Word; 2]; 16] {
         let first = Counting::new(v, self.inputs(v));
@@ -217,8 +217,8 @@ impl<'k> OnePerLane<'k> {
         both.rounds(Pair(v), interleaved)
     }
 
-    /// Writes blocks 0 of one packet per lane, and after them blocks 1. Of block 0 only the first
-    /// half, the one-time key, is computed; the second is a copy of it.
+    /// Writes block 0 of each packet, one packet per lane, then block 1 of each. Of block 0 only
+    /// the first half, the one-time key, is computed; the second half is a copy of it.
     #[inline(always)]
     pub(crate) fn write_first_two<V: U32Lanes>(&self, v: V, keystream: &mut Keystream) {
         let x = self.blocks(v, &mut ());
@@ -229,7 +229,7 @@ impl<'k> OnePerLane<'k> {
         write_both(v, keystream, both);
     }
 
-    /// As [`OnePerLane::write_first_two`], with other work between the rounds, ten parts of it.
+    /// Like [`OnePerLane::write_first_two`], with ten parts of other work between the rounds.
     #[inline(always)]
     pub(crate) fn write_first_two_stitched<V: U32Lanes>(
         &self,
@@ -258,7 +258,7 @@ fn write_both<V: U32Lanes>(
     keystream.write(v, &second, V::LANES);
 }
 
-/// The same words in both vectors of a pair.
+/// Returns the same words for both vectors of a pair.
 #[inline(always)]
 fn twice<W: Copy>(words: &[W; 12]) -> [[W; 2]; 12] {
     let mut both = [[words[0]; 2]; 12];
@@ -268,7 +268,7 @@ fn twice<W: Copy>(words: &[W; 12]) -> [[W; 2]; 12] {
     both
 }
 
-/// The blocks of one packet per lane, block 0 of all, then block 1 of all, and so on.
+/// The blocks of one packet per lane: block 0 of all, then block 1 of all, and so on.
 pub(crate) struct Lockstep<V: U32Lanes> {
     v: V,
     /// Words 4 to 15 of the next states.
@@ -282,7 +282,7 @@ impl<V: U32Lanes> Lockstep<V> {
         Self { v, inputs }
     }
 
-    /// The next block of each packet, as words. `interleaved` is done ten times.
+    /// Returns the next block of each packet, as words. Calls `interleaved` ten times.
     #[inline(always)]
     fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
         let (v, inputs) = (self.v, &mut self.inputs);
@@ -291,14 +291,14 @@ impl<V: U32Lanes> Lockstep<V> {
         words
     }
 
-    /// The first eight words of block 0, the one-time key; next comes block 1.
+    /// Returns the first eight words of block 0, the one-time key. Block 1 is next.
     #[inline(always)]
     pub(crate) fn one_time_keys(&mut self) -> [V::Word; 8] {
         let [a, b, c, d, e, f, g, h, ..] = self.next(&mut ());
         [a, b, c, d, e, f, g, h]
     }
 
-    /// Writes the next block of each packet. `interleaved` is done ten times.
+    /// Writes the next block of each packet. Calls `interleaved` ten times.
     #[inline(always)]
     pub(crate) fn write_next(
         &mut self,
@@ -310,8 +310,9 @@ impl<V: U32Lanes> Lockstep<V> {
     }
 }
 
-/// Blocks 0 and 1 of one packet per lane. Returns the first eight words of block 0, the one-time
-/// key. Writes block 1, which encrypts the text, to `keystream`. `interleaved` is done nine times.
+/// Computes blocks 0 and 1 of one packet per lane. Returns the first eight words of block 0, the
+/// one-time key. Writes block 1, which encrypts the text, to `keystream`. Calls `interleaved` nine
+/// times.
 #[inline(always)]
 pub(crate) fn key_and_first_block<V: U32Lanes>(
     v: V,
@@ -332,7 +333,7 @@ pub(crate) fn key_and_first_block<V: U32Lanes>(
     key
 }
 
-/// Computes `LANES` consecutive blocks of one packet, as [`rows`](super::rows()) does.
+/// Computes `LANES` consecutive blocks of one packet, like [`rows`](super::rows()).
 #[inline(always)]
 pub(super) fn in_lanes<V: U32Lanes, I: Interleave>(
     v: V,
@@ -353,7 +354,7 @@ pub(crate) struct Stitched<V: U32Lanes> {
 }
 
 impl<V: U32Lanes> Stitched<V> {
-    /// `row` is the last row of the first block's state.
+    /// Creates the blocks; `row` is the last row of the first block's state.
     #[inline(always)]
     pub(crate) fn new(v: V, (key, row): (&Key, &CounterRow)) -> Self {
         let input = inputs(v, key, row);
@@ -367,8 +368,8 @@ impl<V: U32Lanes> Stitched<V> {
         xor_lanes(self.v, keystream, None, text);
     }
 
-    /// The next `LANES` blocks, as words. `interleaved` is done thirty times, or twenty where so few
-    /// lanes have few blocks to hash.
+    /// Returns the next `LANES` blocks, as words. Calls `interleaved` thirty times, or twenty if
+    /// there are so few lanes that few blocks are to be hashed.
     #[inline(always)]
     pub(crate) fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
         let (v, input) = (self.v, &mut self.input);
@@ -392,7 +393,7 @@ impl<V: U32Lanes> Stitched<V> {
     }
 }
 
-/// Keystream blocks of one key: `blocks[i]` has the counter and the nonce of
+/// Computes keystream blocks of one key: `blocks[i]` has the counter and the nonce of
 /// `counters_and_nonces[i]`. There must be at most `LANES`.
 #[inline(always)]
 pub(crate) fn blocks_of_key<V: U32Lanes>(

@@ -1,10 +1,10 @@
-//! Where keystream lies, and is wiped.
+//! Buffers for keystream, which are wiped.
 
 use crate::job::{BLOCK_LEN, Block};
 use crate::vector::{Aligned, MAX_LANES, Rows, U32Lanes};
 use core::mem::MaybeUninit;
 
-/// The first 8 bytes of keystream, a little-endian number: a header mask.
+/// Returns the first 8 bytes of keystream as a little-endian number: a header mask.
 #[inline(always)]
 pub(crate) fn mask(keystream: &Keystream) -> u64 {
     let words = keystream.blocks()[0].first_chunk();
@@ -49,8 +49,8 @@ impl Keystream {
         self.written = self.written.max(at + R::BLOCKS);
     }
 
-    /// Writes the first block, or replaces it, in pieces of 8 bytes: what reads as much at a time, such as
-    /// a one-time key, need not wait until they are in the cache.
+    /// Writes or replaces the first block, in pieces of 8 bytes, so that reads of the same size,
+    /// such as of a one-time key, do not stall.
     #[inline(always)]
     pub(super) fn write_first(&mut self, pieces: [u64; BLOCK_LEN / 8]) {
         let block = self.blocks.0[0].write([0; BLOCK_LEN]);
@@ -60,7 +60,7 @@ impl Keystream {
         self.written = self.written.max(1);
     }
 
-    /// The blocks that have been written.
+    /// Returns the blocks that have been written.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &[Block] {
         // SAFETY: the first `written` blocks of the array have been written, and `MaybeUninit`
@@ -79,15 +79,15 @@ impl Drop for Keystream {
 /// Wipes blocks of keystream.
 #[inline(always)]
 fn wipe(blocks: &mut [MaybeUninit<Block>]) {
-    // One by one: for all of them the compiler would call `memset`, which takes twice as long for so few
-    // bytes.
+    // One by one: for all of them the compiler would call `memset`, which takes twice as long for
+    // so few bytes.
     for block in blocks {
         block.write([0; BLOCK_LEN]);
         zeroize::optimization_barrier(block);
     }
 }
 
-/// How many blocks are kept in a [`Ring`].
+/// How many blocks a [`Ring`] keeps.
 pub(crate) const RING: usize = 32;
 
 /// The last [`RING`] blocks of keystream, numbered from 0 on. Wiped on drop.
@@ -106,8 +106,8 @@ impl Ring {
         }
     }
 
-    /// Writes the blocks of `LANES` lanes from number `at` on. `at` must be a multiple of `LANES`, and the
-    /// blocks before must have been written.
+    /// Writes the blocks of `LANES` lanes from number `at` on. `at` must be a multiple of `LANES`,
+    /// and the blocks before it must have been written.
     #[inline(always)]
     pub(crate) fn write<V: U32Lanes>(&mut self, v: V, words: &[V::Word; 16], at: usize) {
         const { assert!(RING.is_multiple_of(V::LANES)) };
@@ -119,7 +119,7 @@ impl Ring {
         self.written = self.written.max(first + V::LANES);
     }
 
-    /// Block number `at`, or one written over it.
+    /// Returns block number `at`, or the one that has overwritten it.
     #[inline(always)]
     pub(crate) fn block(&self, at: usize) -> &Block {
         let first = at % RING;

@@ -15,21 +15,22 @@
 //!     c += d; b = (b ^ c) <<<  7
 //! ```
 //!
-//! What was done to it:
+//! Optimisations:
 //!
-//! 1. *Lanes.* Each lane of a vector computes one block, with its own key, nonce and counter:
-//!    word i of all blocks is one vector. One call serves the blocks of one long message, the
-//!    first blocks of many short ones, or any mix ([`Blocks`], [`xor_keystream`]). One block
-//!    takes as long as all lanes.
-//! 2. *Rows.* For a few consecutive blocks of one packet, a vector holds one row of four words
-//!    of each block instead, and the second half of a round rotates rows to bring the diagonals
-//!    below each other ([`rows()`]).
-//! 3. *Two or three vectors side by side* ([`Pair`](crate::vector::Pair),
+//! 1. *Lanes.* Each lane of a vector computes one block, with its own key, nonce and counter: word
+//!    i of all blocks is one vector. One call computes the blocks of one long message, the first
+//!    blocks of many short ones, or any mix ([`Blocks`], [`xor_keystream`]). One block takes as
+//!    long as all lanes.
+//! 2. *Rows.* For a few consecutive blocks of one packet, a vector instead holds one row of four
+//!    words of each block, and the second half of a round rotates rows to align the diagonals
+//!    ([`rows()`]).
+//! 3. *Two or three interleaved vectors* ([`Pair`](crate::vector::Pair),
 //!    [`Triple`](crate::vector::Triple)), so that one computes while the other waits.
-//! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or next to rows where
-//!    it would take a vector for itself ([`rows_or_scalar`]).
-//! 5. Rounds leave room for other work between them, such as Poly1305 in general registers or copies of texts
-//!    ([`Interleave`](crate::vector::Interleave); [`Stitch`] where one vector has all lanes).
+//! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or
+//!    interleaved with rows if it would otherwise take a vector of its own ([`rows_or_scalar`]).
+//! 5. *Interleaved work.* Rounds leave room for other work, such as Poly1305 in general registers
+//!    or copies of texts ([`Interleave`](crate::vector::Interleave); [`Stitch`] if one vector has
+//!    all lanes).
 
 mod blocks;
 mod keystream;

@@ -9,7 +9,7 @@ pub(super) const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b2
 /// The last row of a state: block counter and nonce.
 pub(crate) type CounterRow = [u32; 4];
 
-/// Counter and nonce as the last row of a state (RFC 8439, section 2.3).
+/// Returns counter and nonce as the last row of a state (RFC 8439, section 2.3).
 #[inline(always)]
 pub(crate) fn counter_row(counter: u32, nonce: &Nonce) -> CounterRow {
     let (words, _) = nonce.as_chunks();
@@ -17,15 +17,16 @@ pub(crate) fn counter_row(counter: u32, nonce: &Nonce) -> CounterRow {
     [counter, n0, n1, n2]
 }
 
-/// A sample of QUIC's header protection as the last row of a state (RFC 9001, section 5.4.4).
+/// Returns a sample of QUIC's header protection as the last row of a state (RFC 9001, section
+/// 5.4.4).
 #[inline(always)]
 pub(crate) fn row_of_sample(sample: &[u8; 16]) -> CounterRow {
     let (words, _) = sample.as_chunks();
     [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes)
 }
 
-/// Words 4 to 15 of the states of consecutive blocks of one key. `row` is the last row of the
-/// first block's state.
+/// Returns words 4 to 15 of the states of consecutive blocks of one key. `row` is the last row of
+/// the first block's state.
 #[inline(always)]
 pub(super) fn inputs<V: U32Lanes>(
     v: V,
@@ -40,7 +41,7 @@ pub(super) fn inputs<V: U32Lanes>(
     input
 }
 
-/// The same key in every lane, as words.
+/// Returns the same key in every lane, as words.
 #[inline(always)]
 pub(super) fn key_words<V: U32Lanes>(v: V, key: &Key) -> [V::Word; 8] {
     let (key, _) = key.as_chunks();
@@ -51,7 +52,7 @@ pub(super) fn key_words<V: U32Lanes>(v: V, key: &Key) -> [V::Word; 8] {
     words
 }
 
-/// The state of a block before its rounds, whose words 4 to 15 are `input`.
+/// Returns the state of a block before its rounds, whose words 4 to 15 are `input`.
 #[inline(always)]
 pub(super) fn before_rounds<V: U32Lanes>(v: V, input: &[V::Word; 12]) -> [V::Word; 16] {
     let mut x = [input[0]; 16];
@@ -62,7 +63,7 @@ pub(super) fn before_rounds<V: U32Lanes>(v: V, input: &[V::Word; 12]) -> [V::Wor
     x
 }
 
-/// Adds the input of a block to what its rounds made of it.
+/// Adds the input of a block to the result of its rounds.
 #[inline(always)]
 pub(super) fn add_input<V: U32Lanes>(v: V, x: &mut [V::Word; 16], input: &[V::Word; 12]) {
     for i in 0..4 {
@@ -80,13 +81,14 @@ pub(super) const COLUMNS: [[usize; 4]; 4] =
 pub(super) const DIAGONALS: [[usize; 4]; 4] =
     [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
 
-/// One block per lane, as words. `input` is words 4 to 15 of its state: key, counter and nonce.
+/// Computes one block per lane, as words. `input` is words 4 to 15 of its state: key, counter and
+/// nonce.
 #[inline(always)]
 pub(super) fn rounds<V: U32Lanes>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
     rounds_and(v, input, &mut ())
 }
 
-/// As [`rounds`], and `interleaved` is done between the rounds.
+/// Like [`rounds`], with `interleaved` between the rounds.
 #[inline(always)]
 pub(super) fn rounds_and<V: U32Lanes, I: Interleave>(
     v: V,
@@ -99,7 +101,7 @@ pub(super) fn rounds_and<V: U32Lanes, I: Interleave>(
     x
 }
 
-/// Double rounds, after each of which `interleaved` is done once.
+/// Double rounds, with one step of `interleaved` after each.
 #[inline(always)]
 fn double_rounds<V: U32Lanes>(
     v: V,
@@ -114,15 +116,16 @@ fn double_rounds<V: U32Lanes>(
     }
 }
 
-/// Words 4 to 15 of the states of blocks whose counters alone differ, and what they have in common after the
-/// first column round: columns 1 to 3. The counter is in column 0, so these are computed once.
+/// Words 4 to 15 of the states of blocks that differ only in their counters, and the part of the
+/// first column round that they share: columns 1 to 3. The counter is in column 0, so these are
+/// computed once.
 pub(super) struct Counting<W> {
     pub(super) input: [W; 12],
     pub(super) columns: [W; 12],
 }
 
 impl<W: Copy> Counting<W> {
-    /// `input` is words 4 to 15 of the first states.
+    /// Creates it; `input` is words 4 to 15 of the first states.
     #[inline(always)]
     pub(super) fn new<V: U32Lanes<Word = W>>(v: V, input: [W; 12]) -> Self {
         let mut x = before_rounds(v, &input);
@@ -135,13 +138,13 @@ impl<W: Copy> Counting<W> {
         Self { input, columns }
     }
 
-    /// Adds to the counters.
+    /// Adds `blocks` to the counters.
     #[inline(always)]
     pub(super) fn advance<V: U32Lanes<Word = W>>(&mut self, v: V, blocks: usize) {
         self.input[8] = v.add(self.input[8], v.splat(blocks as u32));
     }
 
-    /// One block per lane, as words: see [`rounds_and`]. `interleaved` is done nine times.
+    /// Computes one block per lane, as words: see [`rounds_and`]. Calls `interleaved` nine times.
     #[inline(always)]
     pub(super) fn rounds<V: U32Lanes<Word = W>>(
         &self,
@@ -160,7 +163,7 @@ impl<W: Copy> Counting<W> {
     }
 }
 
-/// As [`rounds`], with five parts of other work between the rounds.
+/// Like [`rounds`], with five parts of other work between the rounds.
 #[inline(always)]
 pub(super) fn rounds_stitched<V: U32Lanes>(
     v: V,
@@ -176,9 +179,9 @@ pub(super) fn rounds_stitched<V: U32Lanes>(
     state.x
 }
 
-/// Four independent quarter rounds, one step of all four after the other, so that few
-/// instructions wait for the one before. If the registers hold no more than the state, then two
-/// after the other two.
+/// Four independent quarter rounds, interleaved step by step, so that few instructions wait for the
+/// previous one. If the registers hold no more than the state, two quarter rounds come after the
+/// other two.
 #[inline(always)]
 fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
     if V::REGISTERS > 16 {
@@ -190,7 +193,7 @@ fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 
     two_quarter_rounds(v, x, [third, fourth], [first, second]);
 }
 
-/// Two quarter rounds, tied to the `next` two, so that the compiler leaves them in this order; see
+/// Two quarter rounds, tied to the `next` two, so that the compiler keeps this order; see
 /// [`Arithmetic::tie`](crate::vector::Arithmetic::tie).
 #[inline(always)]
 fn two_quarter_rounds<V: U32Lanes>(
@@ -207,7 +210,7 @@ fn two_quarter_rounds<V: U32Lanes>(
     }
 }
 
-/// Quarter rounds, one step of all of them after the other.
+/// Quarter rounds, interleaved step by step.
 #[inline(always)]
 fn steps<V: U32Lanes, const N: usize>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; N]) {
     for [a, b, _, d] in words {
@@ -228,8 +231,8 @@ fn steps<V: U32Lanes, const N: usize>(v: V, x: &mut [V::Word; 16], words: [[usiz
     }
 }
 
-/// Half of four independent quarter rounds, one after the other, so that the compiler keeps few
-/// of the words in memory. The CPU runs them side by side all the same.
+/// Half of four independent quarter rounds, one after the other, so that the compiler keeps few of
+/// the words in memory. The CPU still runs them in parallel.
 #[inline(always)]
 pub(super) fn half_rounds<V: U32Lanes, const D: i32, const B: i32>(
     v: V,
@@ -244,9 +247,10 @@ pub(super) fn half_rounds<V: U32Lanes, const D: i32, const B: i32>(
     }
 }
 
-/// Work that is done between rounds, with instructions that leave the vectors alone.
+/// Work that is done between rounds, with instructions that do not use vectors.
 pub(crate) trait Stitch {
-    /// Does two double rounds, and a part of the work between them: [`QuarterRounds::run`] eight times.
+    /// Does two double rounds with a part of the work between them: calls [`QuarterRounds::run`]
+    /// eight times.
     fn two_double_rounds(&mut self, state: &mut impl QuarterRounds);
 }
 
@@ -258,7 +262,7 @@ pub(crate) trait QuarterRounds {
     /// Runs two of the eight quarter rounds of a double round: those from `2 * AT` on.
     fn run<const AT: usize>(&mut self);
 
-    /// Runs all eight.
+    /// Runs all eight quarter rounds.
     #[inline(always)]
     fn run_all(&mut self) {
         self.run::<0>();
@@ -282,7 +286,8 @@ struct BetweenRounds<V: U32Lanes> {
 }
 
 impl<V: U32Lanes> QuarterRounds for BetweenRounds<V> {
-    // Two after the other two, and other work between: so few of the words are in memory.
+    // Two quarter rounds after the other two, with other work between: few of the words are then in
+    // memory.
     #[inline(always)]
     fn run<const AT: usize>(&mut self) {
         let ([c0, c1, c2, c3], [d0, d1, d2, d3]) = (COLUMNS, DIAGONALS);

@@ -9,7 +9,7 @@ use crate::vector::{Interleave, Pair, Rows, Triple, U32Lanes};
 
 /// Computes `count` consecutive blocks of one packet in rows, and the blocks that fill up the
 /// vectors, into `keystream` after its first `at` blocks. `row` is the last row of the first
-/// block's state. Up to `N` vectors run side by side. `interleaved` is done between the rounds.
+/// block's state. Up to `N` vectors are interleaved. `interleaved` is done between the rounds.
 #[inline(always)]
 pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
     r: R,
@@ -29,15 +29,15 @@ pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
     }
 }
 
-/// How many blocks [`rows_or_scalar`] computes at most: as many as `N` vectors hold and, if a vector holds
-/// more than one, another one in general registers.
+/// Returns the maximum number of blocks of [`rows_or_scalar`]: as many as `N` vectors hold and, if
+/// a vector holds more than one, another one in general registers.
 pub(crate) const fn most_in_rows<R: Rows, const N: usize>() -> usize {
     N * R::BLOCKS + (R::BLOCKS > 1) as usize
 }
 
-/// As [`rows`], but where a single block would take a third vector of 256 bits, or a second one of 512,
-/// the first block is computed in general registers, between the rounds of the others. `count` is at
-/// most [`most_in_rows`].
+/// Like [`rows`], but if a single block would need a third vector of 256 bits, or a second one of
+/// 512, the first block is computed in general registers, between the rounds of the others. `count`
+/// is at most [`most_in_rows`].
 #[inline(always)]
 pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
     r: R,
@@ -50,7 +50,7 @@ pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
         return rows::<_, _, N>(r, (key, row), count, keystream, 0, &mut ());
     }
     let (mut first, others) = (ScalarBlock::new(key, row), counter_after(row, 1));
-    // Its place, for those after it.
+    // Reserves its place before the blocks after it.
     keystream.write_first([0; _]);
     rows::<_, _, N>(r, (key, &others), count - 1, keystream, 1, &mut first);
     keystream.write_first(first.finish());
@@ -73,13 +73,13 @@ fn in_rows<R: Rows, I: Interleave>(
     keystream.write_rows(r, state.finish(), at);
 }
 
-/// The last row of a state `blocks` after that of `row`.
+/// Returns the last row of the state that is `blocks` after that of `row`.
 #[inline(always)]
 fn counter_after(&[counter, n0, n1, n2]: &CounterRow, blocks: u32) -> CounterRow {
     [counter.wrapping_add(blocks), n0, n1, n2]
 }
 
-/// Rows of a few states, and what they were at first.
+/// Rows of a few states, and their initial values.
 struct State<R: Rows> {
     r: R,
     input: [R::Word; 4],
@@ -87,7 +87,7 @@ struct State<R: Rows> {
 }
 
 impl<R: Rows> State<R> {
-    /// The states of consecutive blocks before the first round.
+    /// Returns the states of consecutive blocks before the first round.
     #[inline(always)]
     fn new(r: R, key: &Key, row: &CounterRow) -> Self {
         let (words, _) = key.as_chunks();
@@ -107,7 +107,7 @@ impl<R: Rows> State<R> {
         Self { r, input, rows }
     }
 
-    /// The keystream blocks, after the last round.
+    /// Returns the keystream blocks, after the last round.
     #[inline(always)]
     fn finish(self) -> [R::Word; 4] {
         let (r, [a, b, c, d], input) = (self.r, self.rows, self.input);
@@ -139,7 +139,7 @@ impl<R: Rows> Interleave for State<R> {
             };
         }
         quarter_rounds!();
-        // Rotates the rows so that the diagonals become columns. Row b stays as it is, since it
+        // Rotates the rows so that the diagonals become columns. Row b is not rotated, because it
         // is known last.
         (a, c, d) = (
             r.rotate_row::<3>(a),
@@ -156,9 +156,9 @@ impl<R: Rows> Interleave for State<R> {
     }
 }
 
-/// As [`rows`], for up to `LANES` blocks: in lanes if there are more blocks than the rows hold. If
-/// there are more than half the lanes, but fewer than all, half the lanes compute most of them, and
-/// rows the others between the rounds of the lanes.
+/// Like [`rows`], for up to `LANES` blocks: in lanes if there are more blocks than the rows hold.
+/// If there are more than half the lanes, but fewer than all, half the lanes compute most of them,
+/// and rows the others between the rounds of the lanes.
 #[inline(always)]
 pub(crate) fn rows_in_lanes<V: U32Lanes, R: Rows, I: Interleave, const N: usize>(
     (v, r): (V, R),

@@ -4,8 +4,8 @@ use super::rounds::{CounterRow, SIGMA};
 use crate::job::{BLOCK_LEN, Key};
 use crate::vector::{Interleave, scalar_u32};
 
-/// The state of one block, a word in each general register. Their instructions take one cycle where a
-/// vector's may take two, and idle while vectors compute other blocks.
+/// The state of one block, one word per general register. Scalar instructions take one cycle where
+/// a vector's may take two, and their units are idle while vectors compute other blocks.
 pub(super) struct ScalarBlock<'k> {
     key: &'k Key,
     row: &'k CounterRow,
@@ -13,20 +13,20 @@ pub(super) struct ScalarBlock<'k> {
 }
 
 impl<'k> ScalarBlock<'k> {
-    /// The state before the first round, from the key and the last row.
+    /// Returns the state before the first round, from the key and the last row.
     #[inline(always)]
     pub(super) fn new(key: &'k Key, row: &'k CounterRow) -> Self {
         let x = core::array::from_fn(|i| input(key, row, i));
         Self { key, row, x }
     }
 
-    /// A word of the block, after the last round.
+    /// Returns a word of the block, after the last round.
     #[inline(always)]
     fn word(&self, i: usize) -> u32 {
         self.x[i].wrapping_add(input(self.key, self.row, i))
     }
 
-    /// The block after the last round, as little-endian numbers.
+    /// Returns the block after the last round, as little-endian numbers.
     #[inline(always)]
     pub(super) fn finish(self) -> [u64; BLOCK_LEN / 8] {
         core::array::from_fn(|i| self.piece(i))
@@ -38,7 +38,7 @@ impl<'k> ScalarBlock<'k> {
     }
 }
 
-/// Word `i` of a state before the first round.
+/// Returns word `i` of a state before the first round.
 #[inline(always)]
 fn input(key: &Key, row: &CounterRow, i: usize) -> u32 {
     match i {
@@ -53,7 +53,8 @@ impl Interleave for ScalarBlock<'_> {
     #[inline(always)]
     fn step(&mut self) {
         let x = &mut self.x;
-        // Written out: with indices that are not constants, the state would have to be in memory.
+        // Unrolled in the source: with indices that are not constants, the state would have to be
+        // in memory.
         macro_rules! quarter_round {
             ($a:literal $b:literal $c:literal $d:literal) => {
                 x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
@@ -77,8 +78,8 @@ impl Interleave for ScalarBlock<'_> {
     }
 }
 
-/// The first two words of one block, as a little-endian number: a header mask. `crate::aead::Tuning`
-/// says whether that is faster than a vector.
+/// Returns the first two words of one block as a little-endian number: a header mask.
+/// `crate::aead::Tuning` decides whether that is faster than a vector.
 pub(crate) fn mask_in_scalar(key: &Key, row: &CounterRow) -> u64 {
     let mut block = ScalarBlock::new(key, row);
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Keystream that goes into texts.
+//! XORs keystream into texts.
 
 use super::keystream::Keystream;
 use super::rounds::{Counting, counter_row, inputs, rounds};
@@ -6,8 +6,8 @@ use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
 use crate::vector::{BlocksFrom, Interleave, Pair, U32Lanes, prefetch_at};
 use core::ops::Range;
 
-/// XORs `LANES` blocks of keystream into the first blocks of `text`. If there is a `source`, they are XORed with
-/// its blocks but for the first one, and the others of `text` are only written.
+/// XORs `LANES` blocks of keystream into the first blocks of `text`. With a `source`, all blocks
+/// except the first are read from it, and only written to `text`.
 #[inline(always)]
 pub(super) fn xor_lanes<V: U32Lanes>(
     v: V,
@@ -24,13 +24,13 @@ pub(super) fn xor_lanes<V: U32Lanes>(
     unsafe { v.scatter(keystream, Some(from), to) };
 }
 
-/// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439,
-/// section 2.4). If there is a `source`, what follows the first block of the text is read there, and only written
+/// XORs the keystream of (`key`, `nonce`), starting at block `counter`, into `text` (RFC 8439,
+/// section 2.4). With a `source`, the text after its first block is read from it, and only written
 /// to `text`.
 ///
 /// # Panics
 ///
-/// If there is a source of another length.
+/// If the length of the source is wrong.
 #[inline(always)]
 pub(crate) fn xor_keystream<V: U32Lanes>(
     v: V,
@@ -46,7 +46,7 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     let mut from = BlocksFrom::row(to.cast_const());
     if let Some(source) = source {
         let text_len = source.len() + BLOCK_LEN;
-        assert_eq!(text_len, text.len(), "the rest of a text");
+        assert_eq!(text_len, text.len(), "the source holds the rest of the text");
         from = BlocksFrom::first_and(to.cast_const(), source.as_ptr().cast());
     }
     for _ in 0..runs {
@@ -64,7 +64,7 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     let done = runs * V::LANES;
     let rest = &mut text[done * BLOCK_LEN..];
     if let Some(source) = source {
-        // The first block is there.
+        // The first block is in place.
         let there = if runs == 0 { BLOCK_LEN } else { 0 };
         let source = &source[(done * BLOCK_LEN + there) - BLOCK_LEN..];
         rest[there..].copy_from_slice(source);
@@ -78,7 +78,8 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     }
 }
 
-/// Asks for the blocks that are next, so that they are in the first-level cache when their keystream is there.
+/// Prefetches the next blocks, so that they are in the first-level cache when their keystream has
+/// been computed.
 struct Ahead<V> {
     /// The vectors whose lanes the blocks fill.
     #[allow(dead_code, reason = "its type says how many blocks there are")]
@@ -89,7 +90,7 @@ struct Ahead<V> {
 }
 
 impl<V: U32Lanes> Interleave for Ahead<V> {
-    // Nine times. Beyond the blocks of a call lie the next ones.
+    // Called nine times. The next blocks lie after those of a call.
     #[inline(always)]
     fn step(&mut self) {
         for _ in 0..V::LANES.div_ceil(9) {
@@ -107,7 +108,7 @@ pub(crate) struct HalfRun<'s> {
     /// The counter of the first block.
     pub(crate) counter: u32,
     pub(crate) start: usize,
-    /// Where the blocks behind the first one are read, if not in place; there may be more.
+    /// Source of the blocks after the first one, if out of place; it may be longer.
     pub(crate) source: Option<&'s [u8]>,
 }
 
@@ -157,8 +158,8 @@ pub(crate) fn xor_blocks<V: U32Lanes>(v: V, text: &mut [u8], blocks: &[Block]) {
     }
 }
 
-/// XORs `blocks` into as many whole blocks of `text` as they cover. Returns the rest of the text, if there is a
-/// block for it.
+/// XORs `blocks` into as many whole blocks of `text` as they cover. Returns the rest of the text,
+/// if there is a block for it.
 #[inline(always)]
 fn xor_whole_blocks<'t, V: U32Lanes>(
     v: V,
@@ -180,27 +181,27 @@ pub(crate) struct Run {
     pub(crate) counter: u32,
     /// The first lane.
     pub(crate) lane: u8,
-    /// How many blocks.
+    /// Number of blocks.
     pub(crate) blocks: u8,
     /// Index of its packet in the chunk.
     pub(crate) index: u8,
 }
 
 impl Run {
-    /// The lanes that it is in.
+    /// Returns the lanes that it occupies.
     pub(crate) fn lanes(&self) -> Range<usize> {
         let lane = usize::from(self.lane);
         lane..lane + usize::from(self.blocks)
     }
 
-    /// Index of its packet in the chunk.
+    /// Returns the index of its packet in the chunk.
     pub(crate) fn index(&self) -> usize {
         self.index.into()
     }
 }
 
-/// XORs the blocks of `runs`, which lie in `keystream`, into their texts. `are_scattered` says that texts do
-/// not follow each other in memory as they do in the list.
+/// XORs the blocks of `runs`, which are in `keystream`, into their texts. `are_scattered` says that
+/// the texts are not in the same order in memory as in the list.
 #[inline(always)]
 pub(crate) fn xor_runs<V: U32Lanes>(
     v: V,

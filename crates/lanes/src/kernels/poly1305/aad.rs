@@ -4,9 +4,9 @@ use super::field::{Field, Limb};
 use super::text::{BLOCK_MASKS, Text, ZEROS};
 use crate::vector::{MAX_TAGS, U64Lanes};
 
-/// One block of AAD for each of `texts`, each of which has `LANES_PER_TEXT` lanes: the block
-/// that `more` blocks of its AAD follow, and [`Field::HIBIT`]. Lanes of a text whose AAD has no
-/// such block get zeros and no bit.
+/// Returns one block of AAD for each of `texts`, each of which has `LANES_PER_TEXT` lanes: the
+/// block that `more` blocks of its AAD follow, and [`Field::HIBIT`]. Lanes of a text whose AAD has
+/// no such block get zeros and no bit.
 ///
 /// # Safety
 ///
@@ -41,8 +41,8 @@ pub(super) unsafe fn aad_block<F: Field, const LANES_PER_TEXT: usize>(
     // The other lanes read `ZEROS`.
     let (block, mask) = unsafe { (l.load(&pointers, 0), l.load(&masks, 0)) };
     let block = (l.and(block.0, mask.0), l.and(block.1, mask.1));
-    // Usually all lanes have the bit. Then it is not read back from memory, where a load would
-    // wait for the stores of single lanes.
+    // Usually all lanes have the bit. Then it is not read back from memory, where a load would wait
+    // for the stores of single lanes.
     let hibit = match all {
         true => f.hibit(),
         false => l.per_lane(&hibit),

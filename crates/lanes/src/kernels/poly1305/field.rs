@@ -5,8 +5,8 @@ use crate::vector::{MAX_TAGS, U64Lanes};
 /// The bits of r that clamping keeps (RFC 8439, section 2.5.1), as two little-endian words.
 pub(super) const CLAMP: [u64; 2] = [0x0fff_fffc_0fff_ffff, 0x0fff_fffc_0fff_fffc];
 
-/// A number in three little-endian words of 64 bits, the third at most 7. Numbers travel
-/// between fields in this form.
+/// A number in three little-endian 64-bit words, the third at most 7. The common format for passing
+/// numbers between fields.
 pub(crate) type Number = [u64; 3];
 
 /// Arithmetic modulo 2^130 - 5, one number per lane.
@@ -14,7 +14,7 @@ pub(crate) trait Field: Copy {
     /// The vectors that hold the limbs, one number per lane.
     type Lanes: U64Lanes;
 
-    /// Numbers in limbs, partly reduced: below 2^130 and a little.
+    /// Numbers in limbs, partly reduced: slightly above 2^130 at most.
     type Element: Copy;
 
     /// Numbers to multiply by, and multiples of their limbs.
@@ -23,10 +23,10 @@ pub(crate) trait Field: Copy {
     /// A sum of at most [`MAX_PRODUCTS`](Field::MAX_PRODUCTS) products, not reduced.
     type Products: Copy;
 
-    /// How many products a sum may have before it is reduced.
+    /// Maximum number of products in a sum before it must be reduced.
     const MAX_PRODUCTS: usize;
 
-    /// Bit 128, which is added to a whole block, in the limb that holds it.
+    /// Bit 128, which is added to a whole block, in the limb that contains it.
     const HIBIT: u64;
 
     /// The vectors of this field.
@@ -92,7 +92,7 @@ pub(crate) trait Field: Copy {
     /// The sum of the numbers in all lanes.
     fn sum(self, element: Self::Element) -> Number;
 
-    /// In every lane the sum of the group of four lanes that it belongs to; see
+    /// Returns, in every lane, the sum of the group of four lanes that it belongs to; see
     /// [`U64Lanes::sum_fours`]. The result may only be passed to [`Field::words`].
     fn sum_fours(self, element: Self::Element) -> Self::Element;
 
@@ -117,8 +117,8 @@ pub(crate) trait Field: Copy {
         self.multiply(self.add_block(h, block, hibit), r)
     }
 
-    /// Two steps at once: (`h` + the first block) * `square` + the second block * `r`. In a
-    /// single step each instruction waits for the one before; here half of them do not.
+    /// Two steps at once: (`h` + the first block) * `square` + the second block * `r`. In a single
+    /// step each instruction waits for the previous one; here only half of them do.
     #[inline(always)]
     fn two_steps(
         self,
@@ -134,8 +134,8 @@ pub(crate) trait Field: Copy {
         self.reduced(self.multiply_add(sum, first, square))
     }
 
-    /// Four steps at once, as [`two_steps`](Field::two_steps): one reduction for four blocks. `powers` are r,
-    /// r^2, r^3 and r^4. Only where a sum may have as many products.
+    /// Four steps at once, like [`two_steps`](Field::two_steps): one reduction for four blocks.
+    /// `powers` are r, r^2, r^3 and r^4. Requires that a sum may have that many products.
     #[inline(always)]
     fn four_steps(
         self,
@@ -203,8 +203,8 @@ pub(crate) fn wide(low: u64, high: u64) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 
-/// `low` + 2^64 `high` + 2^128 `top`, partly reduced: the bits from 2^130 on are multiplied by
-/// 5 and added at the bottom.
+/// Returns `low` + 2^64 `high` + 2^128 `top`, partly reduced: the bits from 2^130 on are multiplied
+/// by 5 and added at the bottom.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
 pub(super) fn reduced(low: u64, high: u64, top: u64) -> Number {
@@ -213,7 +213,7 @@ pub(super) fn reduced(low: u64, high: u64, top: u64) -> Number {
     [h as u64, (h >> 64) as u64, (top & 3) + u64::from(carry)]
 }
 
-/// `low` + 2^(128 - `N`) `limb`, partly reduced. `limb` must be below 2^62.
+/// Returns `low` + 2^(128 - `N`) `limb`, partly reduced. `limb` must be below 2^62.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
 pub(super) fn with_top_limb<const N: u32>(low: u128, limb: u64) -> Number {
@@ -225,7 +225,7 @@ pub(super) fn with_top_limb<const N: u32>(low: u128, limb: u64) -> Number {
     )
 }
 
-/// The numbers of the lanes as three vectors, one per word.
+/// Returns the numbers of the lanes as three vectors, one per word.
 #[inline(always)]
 pub(super) fn by_word<L: U64Lanes>(l: L, numbers: &[Number; MAX_TAGS]) -> [L::Vector; 3] {
     let mut words = [[0; MAX_TAGS]; 3];
@@ -249,7 +249,7 @@ pub(super) fn times_five<L: U64Lanes>(l: L, a: L::Vector) -> L::Vector {
     l.add(l.shift_left::<2>(a), a)
 }
 
-/// The number r of the one-time key in each lane (RFC 8439, section 2.5.1).
+/// Returns the number r of the one-time key in each lane (RFC 8439, section 2.5.1).
 ///
 /// # Safety
 ///
@@ -260,7 +260,7 @@ pub(super) unsafe fn clamped_r<F: Field>(f: F, keys: &[*const u8; MAX_TAGS]) -> 
     clamped(f, unsafe { f.lanes().load(keys, 0) })
 }
 
-/// As [`clamped_r`], from the first half of each key.
+/// Like [`clamped_r`], from the first half of each key.
 #[inline(always)]
 pub(super) fn clamped<F: Field>(f: F, (low, high): (Limb<F>, Limb<F>)) -> F::Element {
     let l = f.lanes();
@@ -270,7 +270,7 @@ pub(super) fn clamped<F: Field>(f: F, (low, high): (Limb<F>, Limb<F>)) -> F::Ele
     )
 }
 
-/// The tags in two words: the residue plus the second half of the key in each lane.
+/// Returns the tags in two words: the residue plus the second half of the key in each lane.
 ///
 /// # Safety
 ///
@@ -285,7 +285,7 @@ pub(super) unsafe fn finish<F: Field>(
     padded_words(f, h, unsafe { f.lanes().load(keys, 16) })
 }
 
-/// As [`finish`], from the second half of each key.
+/// Like [`finish`], from the second half of each key.
 #[inline(always)]
 pub(super) fn padded_words<F: Field>(
     f: F,

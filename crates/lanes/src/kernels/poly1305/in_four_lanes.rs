@@ -7,9 +7,9 @@
 //! tag = (sum of the four lanes + s) mod 2^128
 //! ```
 //!
-//! The last row holds two whole blocks, the rest of the text, and the lengths. As
-//! [`in_lanes`](super::in_lanes), all messages end together: shorter ones wait at first, and a
-//! text's first row may begin in a later lane.
+//! The last row holds two whole blocks, the rest of the text, and the lengths. As in
+//! [`in_lanes`](super::in_lanes), all messages end together: the lanes of shorter ones wait at the
+//! start, and a text's first row may begin in a later lane.
 
 use super::aad::aad_block;
 use super::field::{Field, clamped_r, finish, wide};
@@ -17,12 +17,13 @@ use super::text::{BLOCK_MASKS, LANES_PER_TEXT, Text, ZEROS, group};
 use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
 
-/// From how many rows on four at once are faster than two: they need two more powers of r.
+/// Minimum number of rows for which four at once are faster than two: they need two more powers of
+/// r.
 const MIN_ROWS_BY_FOUR: usize = 32;
 
-/// The tags of up to `LANES` / [`LANES_PER_TEXT`] texts, [`LANES_PER_TEXT`] lanes for each. The
-/// texts are sorted from the longest to the shortest, in blocks of 16 bytes. `keys` are the one-time
-/// keys; text `i` has the key and the tag at its `index`.
+/// Computes the tags of up to `LANES` / [`LANES_PER_TEXT`] texts, with [`LANES_PER_TEXT`] lanes for
+/// each. The texts are sorted from the longest to the shortest, in blocks of 16 bytes. `keys` are
+/// the one-time keys; text `i` has the key and the tag at its `index`.
 ///
 /// # Safety
 ///
@@ -42,15 +43,14 @@ pub(crate) unsafe fn tags<F: Field>(
     debug_assert!(
         !texts.is_empty() && texts.len() == group(texts, F::Lanes::LANES / LANES_PER_TEXT)
     );
-    // What the copy of a first row rests on.
+    // Required by the copy of a first row.
     assert!(
         texts.iter().all(|text| text.len as usize > ROW),
-        "more than a row"
+        "a text is longer than a row"
     );
     let l = f.lanes();
-    // The last row holds the last two whole blocks, the bytes after them and the lengths.
-    // `rows` counts the rows before it, and `waiting` the lanes of the first row that hold no
-    // block.
+    // The last row holds the last two whole blocks, the bytes after them and the lengths. `rows`
+    // counts the rows before it, and `waiting` the lanes of the first row that hold no block.
     let rows = |text: &Text| (text.blocks_before_last() - 2).div_ceil(LANES_PER_TEXT);
     let waiting = |text: &Text| rows(text) * LANES_PER_TEXT - (text.blocks_before_last() - 2);
     let mut key_pointers = [ZEROS.as_ptr(); MAX_TAGS];
@@ -89,8 +89,8 @@ pub(crate) unsafe fn tags<F: Field>(
     );
     let by_last = f.multiplier(by_last);
 
-    // If any text has AAD, all texts have as many blocks, and so begin in the same row and
-    // lane. That lane starts with the hash of the AAD.
+    // If any text has AAD, all texts have the same number of blocks, and so begin in the same row
+    // and lane. That lane starts with the hash of the AAD.
     let mut first = [0; MAX_TAGS];
     for lanes in first.as_chunks_mut::<LANES_PER_TEXT>().0 {
         lanes[waiting(&texts[0])] = !0;
@@ -196,7 +196,7 @@ pub(crate) unsafe fn tags<F: Field>(
     }
 }
 
-/// The same four values for each group of four lanes.
+/// Returns the same four values for each group of four lanes.
 const fn lanes_of_four(values: [u64; LANES_PER_TEXT]) -> [u64; MAX_TAGS] {
     let mut lanes = [0; MAX_TAGS];
     let mut lane = 0;

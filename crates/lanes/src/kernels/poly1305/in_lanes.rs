@@ -6,7 +6,7 @@
 //! h = ((h + last block, padded) * r + lengths) * r
 //! ```
 //!
-//! Messages of different lengths end together: the lane of a shorter one waits at first.
+//! Messages of different lengths end together: the lane of a shorter one waits at the start.
 
 use super::aad::aad_block;
 use super::field::{Field, Limb, clamped, clamped_r, finish, padded_words, wide};
@@ -14,12 +14,13 @@ use super::text::{BLOCK_MASKS, Text, ZEROS, group};
 use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
 
-/// From how many steps on four at once are faster than two: they need two more powers of r.
+/// Minimum number of steps for which four at once are faster than two: they need two more powers of
+/// r.
 const MIN_STEPS_BY_FOUR: usize = 48;
 
-/// The tags of up to `LANES` texts, one text per lane. The texts are sorted from the longest to
-/// the shortest, in blocks of 16 bytes. `keys` are the one-time keys; text `i` has the key and the tag at its
-/// `index`.
+/// Computes the tags of up to `LANES` texts, one text per lane. The texts are sorted from the
+/// longest to the shortest, in blocks of 16 bytes. `keys` are the one-time keys; text `i` has the
+/// key and the tag at its `index`.
 ///
 /// The lane of a shorter text waits until as many blocks are left as the text has. Until then
 /// it reads zeros without the high bit, which leave its accumulator 0.
@@ -51,8 +52,8 @@ pub(crate) unsafe fn tags<F: Field>(
     }
 }
 
-/// The tags of `LANES` texts, in two words each; otherwise as [`tags`]. `r` and `pad` are the halves of the
-/// one-time keys, in two words each.
+/// Computes the tags of `LANES` texts, in two words each; otherwise like [`tags`]. `r` and `pad`
+/// are the halves of the one-time keys, in two words each.
 ///
 /// # Safety
 ///
@@ -70,8 +71,8 @@ pub(crate) unsafe fn tags_in_words<F: Field>(
     padded_words(f, h, pad)
 }
 
-/// What the second half of the one-time key is added to, for each of the texts that [`tags`] takes. `r`
-/// is the clamped first half, and 0 in a lane without a text.
+/// Returns the number to which the second half of the one-time key is added, for each of the texts
+/// that [`tags`] takes. `r` is the clamped first half, and 0 in a lane without a text.
 ///
 /// # Safety
 ///
@@ -104,8 +105,7 @@ unsafe fn hash<F: Field>(f: F, texts: &[Text], r: F::Element) -> F::Element {
     let total = texts[0].blocks_before_last();
     let mut started = 0;
     let hibit = f.hibit();
-    // Starts the lanes whose texts have as many blocks as are left, and loads a block in each
-    // lane.
+    // Starts the lanes whose texts have as many blocks as are left, and loads a block in each lane.
     macro_rules! block {
         ($step:expr) => {{
             while started < texts.len() && texts[started].blocks_before_last() == total - $step {
@@ -144,7 +144,7 @@ unsafe fn hash<F: Field>(f: F, texts: &[Text], r: F::Element) -> F::Element {
         let cube = f.multiplier(f.multiply(r_squared, &r));
         let fourth = f.multiplier(f.multiply(r_squared, &square));
         while total - step >= 4 {
-            // Two and two, because loads take other units than products do.
+            // Two plus two, because loads and products use different units.
             // SAFETY: as in `block`, for the last two of four blocks, which all come before the last of the text.
             let later = unsafe { l.load_two(&pointers, 16 * (step + 2)) };
             let sum = f.add_two(f.no_products(), later, hibit, [&square, &r]);

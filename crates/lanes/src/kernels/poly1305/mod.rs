@@ -10,23 +10,23 @@
 //! All numbers are little-endian. A last block of fewer bytes has the bit directly after its
 //! bytes in place of 2^128; an AEAD pads its blocks with zeros and never has one.
 //!
-//! What was done to it:
+//! Optimisations:
 //!
-//! 1. Each step waits for the one before. Where r^2 is known, two blocks take one step, which
-//!    is `(h + block 1) * r^2 + block 2 * r`. See [`Field::two_steps`].
+//! 1. Each step waits for the previous one. If r^2 is known, two blocks take one step, which is `(h
+//!    + block 1) * r^2 + block 2 * r`. See [`Field::two_steps`].
 //! 2. A vector does one step in each lane, either of one message per lane ([`in_lanes`]), or of
-//!    every n-th block of one message, by r^n, with the lanes summed up at the end
+//!    every n-th block of one message, with r^n, and the lanes are summed up at the end
 //!    ([`over_lanes`], [`in_four_lanes`]).
-//! 3. Products are reduced only partly, so that h may be a little above the prime. Only
+//! 3. Products are only partly reduced, so that h may be slightly above the prime. Only
 //!    [`Field::words`] reduces fully.
-//! 4. The representation follows the multiplier. [`radix64`]: one number in general registers.
-//!    [`radix44`]: three limbs, for vectors that multiply 52 bits (IFMA). [`radix26`]: five
-//!    limbs, for vectors that multiply 32 bits. [`field`] is what they have in common.
+//! 4. The representation depends on the multiplier. [`radix64`]: one number in general registers.
+//!    [`radix44`]: three limbs, for vectors with 52-bit multiplication (IFMA). [`radix26`]: five
+//!    limbs, for vectors with 32-bit multiplication. [`field`] is the common interface.
 //!
-//! [`state`] is one message in general registers. [`short`] is for messages of at most 64
-//! bytes, one per lane, which a kernel has at hand.
+//! [`state`] is one message in general registers. [`short`] is for messages of at most 64 bytes,
+//! one per lane, that a kernel has just produced.
 //!
-//! No branch and no index depends on a secret.
+//! No branch and no memory index depends on a secret.
 
 mod aad;
 pub(crate) mod field;

@@ -25,8 +25,8 @@ use crate::vector::{MAX_TAGS, U64Lanes};
 #[inline(always)]
 pub(crate) fn absorb<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
     let lanes = F::Lanes::LANES;
-    // What the reads below rest on.
-    assert!(blocks.len() >= 2 * lanes, "two blocks for each lane");
+    // Required by the reads below.
+    assert!(blocks.len() >= 2 * lanes, "there are two blocks for each lane");
     debug_assert!(lanes > 1, "`Radix64` cannot multiply by a power");
     let l = f.lanes();
     // Lane i holds r^(n - i).
@@ -41,8 +41,7 @@ pub(crate) fn absorb<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multipl
     let by_all = f.multiplier(all);
     let by_all_twice = f.multiplier(f.multiply(all, &by_all));
 
-    // Lanes before this one wait in the first step. It is the lane that starts with the
-    // accumulator.
+    // Lanes before this one wait in the first step. This lane starts with the accumulator.
     let waiting = (lanes - blocks.len() % lanes) % lanes;
     let mut start = [[0; 3]; MAX_TAGS];
     start[waiting] = h;
@@ -58,7 +57,7 @@ pub(crate) fn absorb<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multipl
     let first = unsafe { l.load(&pointers, 0) };
     h = f.step(h, first, hibit, &by_all);
 
-    // At least one more step follows, as there are two blocks for each lane.
+    // At least one more step follows, because there are two blocks for each lane.
     let hibit = f.hibit();
     let (_, rest) = blocks.split_at(lanes - waiting);
     let last = rest.len() / lanes - 1;

@@ -1,11 +1,11 @@
-//! Five limbs of 26 bits, for vectors that multiply 32 bits.
+//! Five limbs of 26 bits, for vectors with 32-bit multiplication.
 
 use super::field::{Field, Number, select_limbs, times_five, with_top_limb};
 use crate::vector::{Limbs26, MAX_TAGS};
 
 const MASK26: u64 = (1 << 26) - 1;
 
-/// Numbers in five limbs of 26 bits; limb i counts 2^(26 i).
+/// Numbers in five limbs of 26 bits; limb i has the weight 2^(26 i).
 #[derive(Clone, Copy)]
 pub(crate) struct Radix26<L>(pub(crate) L);
 
@@ -98,8 +98,8 @@ impl<L: Limbs26> Field for Radix26<L> {
         &([r0, r1, r2, r3, r4], [s1, s2, s3, s4]): &Self::Multiplier,
     ) -> [L::Vector; 5] {
         let Self(l) = self;
-        // Written out, because the compiler would not unroll a loop. h0 comes last because it
-        // is known last.
+        // Unrolled in the source, because the compiler would not unroll a loop. h0 comes last
+        // because it is known last.
         macro_rules! add {
             ($sum:expr, $($a:ident * $b:ident),+) => {
                 $($sum = l.add($sum, l.multiply($a, $b));)+
@@ -135,7 +135,7 @@ impl<L: Limbs26> Field for Radix26<L> {
     fn words(self, mut h: [L::Vector; 5]) -> (L::Vector, L::Vector) {
         let Self(l) = self;
         let mask = l.splat_opaque(MASK26);
-        // h is below 2^130 and a little, so the prime is contained at most once.
+        // h is only slightly above 2^130 at most, so the prime is contained at most once.
         h[0] = l.add(h[0], times_five(l, l.shift_right::<26>(h[4])));
         h[4] = l.and(h[4], mask);
         // h + 5 reaches 2^130 exactly if h is at least the prime. Then the residue is h + 5 -

@@ -1,4 +1,4 @@
-//! Three limbs of 44, 44 and 42 bits, for vectors that multiply 52 bits (IFMA).
+//! Three limbs of 44, 44 and 42 bits, for vectors with 52-bit multiplication (IFMA).
 
 use super::field::{Field, Number, select_limbs, times_five, with_top_limb};
 use crate::vector::{Limbs44, MAX_TAGS};
@@ -6,7 +6,7 @@ use crate::vector::{Limbs44, MAX_TAGS};
 const MASK42: u64 = (1 << 42) - 1;
 const MASK44: u64 = (1 << 44) - 1;
 
-/// Numbers in three limbs of 44, 44 and 42 bits; limb i counts 2^(44 i).
+/// Numbers in three limbs of 44, 44 and 42 bits; limb i has the weight 2^(44 i).
 #[derive(Clone, Copy)]
 pub(crate) struct Radix44<L>(pub(crate) L);
 
@@ -59,8 +59,8 @@ impl<L: Limbs44> Field for Radix44<L> {
     #[inline(always)]
     fn multiplier(self, r: [L::Vector; 3]) -> Self::Multiplier {
         let Self(l) = self;
-        // By the multiplication that there is: from shifts and additions the compiler makes one of 64 bits,
-        // and that of five instructions.
+        // With the available multiplication: the compiler would turn shifts and additions into a
+        // 64-bit multiplication, and that into five instructions.
         let (zero, twenty) = (l.splat(0), l.splat(20));
         let s1 = l.multiply_add_low(zero, r[1], twenty);
         let s2 = l.multiply_add_low(zero, r[2], twenty);
@@ -80,8 +80,8 @@ impl<L: Limbs44> Field for Radix44<L> {
         &([r0, r1, r2], [s1, s2]): &Self::Multiplier,
     ) -> Self::Products {
         let Self(l) = self;
-        // Written out, because the compiler would not unroll a loop. h0 comes last because it
-        // is known last.
+        // Unrolled in the source, because the compiler would not unroll a loop. h0 comes last
+        // because it is known last.
         macro_rules! add {
             ($limb:literal, $($a:ident * $b:ident),+) => {
                 $(
@@ -119,7 +119,7 @@ impl<L: Limbs44> Field for Radix44<L> {
     fn words(self, [mut h0, mut h1, mut h2]: [L::Vector; 3]) -> (L::Vector, L::Vector) {
         let Self(l) = self;
         let mask = l.splat(MASK44);
-        // h is below 2^130 and a little, so the prime is contained at most once.
+        // h is only slightly above 2^130 at most, so the prime is contained at most once.
         h0 = l.add(h0, times_five(l, l.shift_right::<42>(h2)));
         h2 = l.and(h2, l.splat(MASK42));
         // h + 5 reaches 2^130 exactly if h is at least the prime. Then the residue is h + 5 -

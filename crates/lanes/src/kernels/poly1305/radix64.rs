@@ -3,7 +3,7 @@
 use super::field::{Field, Number, reduced, select_limbs, wide};
 use crate::vector::{MAX_TAGS, Scalar};
 
-/// One number in two words of 64 bits, and a third word for what is above them.
+/// One number in two 64-bit words, and a third word for higher bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Radix64;
 
@@ -15,7 +15,7 @@ impl Field for Radix64 {
     /// second word of a clamped r is a multiple of 4. Only clamped numbers can be multipliers
     /// here; their powers cannot.
     type Multiplier = [u64; 3];
-    /// The sums of the products that count 1 and 2^64.
+    /// The sums of the products with the weights 1 and 2^64.
     type Products = [u128; 2];
     const MAX_PRODUCTS: usize = 1;
     const HIBIT: u64 = 1;
@@ -78,8 +78,8 @@ impl Field for Radix64 {
 
     #[inline(always)]
     fn words(self, [low, high, top]: Number) -> (u64, u64) {
-        // h is below 2^130 and a little, so the prime p is contained at most once: if h + 5 has
-        // bits from 2^130 on. h - p is h + 5 - 2^130.
+        // h is only slightly above 2^130 at most, so the prime p is contained at most once: if h +
+        // 5 has bits from 2^130 on. h - p is h + 5 - 2^130.
         let (_, carry) = wide(low, high).overflowing_add(5);
         let times = (top + u64::from(carry)) >> 2;
         let h = wide(low, high).wrapping_add(u128::from(5 * times));

@@ -1,4 +1,4 @@
-//! Messages of at most 64 bytes of text, one per lane, which a kernel has just made.
+//! Messages of at most 64 bytes of text, one per lane, that a kernel has just produced.
 
 use super::field::{Field, Limb, clamped, padded_words};
 use super::text::MAX_AAD;
@@ -7,16 +7,16 @@ use crate::vector::{MAX_TAGS, U32Lanes, U64Lanes};
 /// The largest text of a short message, in bytes.
 pub(crate) const MAX_SHORT_TEXT: usize = 64;
 
-/// Short messages, one per lane, that end together. Each has its own stretch of bytes: zeros in
-/// front, then AAD and text, each padded with zeros, and their lengths.
+/// Short messages, one per lane, that end together. Each has its own range of bytes: leading zeros,
+/// then AAD and text, each padded with zeros, and their lengths.
 #[repr(align(64))]
 pub(crate) struct ShortMessages {
-    /// [`STRIDE`] bytes for each message, and room for the padding of AAD that [`begin`](Self::begin)
-    /// copies beyond the last one.
+    /// [`STRIDE`] bytes for each message, and room for the padding of AAD that
+    /// [`begin`](Self::begin) copies beyond the last one.
     bytes: [u8; STRIDE * MAX_TAGS + MAX_SHORT_TEXT],
-    /// For each message a bit per block, from the first one on: whether the message has started.
+    /// For each message one bit per block, from the first on: whether the message has started.
     started: [u64; MAX_TAGS],
-    /// Where each message's text begins in its stretch.
+    /// Start of each message's text in its range.
     text_at: [usize; MAX_TAGS],
     /// How many blocks pass before the first message begins.
     wait: usize,
@@ -37,7 +37,7 @@ impl ShortMessages {
         }
     }
 
-    /// Where AAD, text and lengths begin in a message's stretch.
+    /// Returns the starts of AAD, text and lengths in a message's range.
     #[inline(always)]
     fn offsets(aad_len: u32, text_len: u32) -> [usize; 3] {
         let lengths = STRIDE - 16;
@@ -45,16 +45,17 @@ impl ShortMessages {
         [text - aad_len.next_multiple_of(16) as usize, text, lengths]
     }
 
-    /// Makes room for other messages. What lies in the stretches stays until it is written over.
+    /// Prepares for other messages. Bytes in the ranges stay until they are overwritten.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.wait = STRIDE / 16;
     }
 
-    /// Begins the message of a lane: all but its text. `lengths` are those of AAD and text, at most [`MAX_AAD`] and
-    /// [`MAX_SHORT_TEXT`] bytes. AAD is padded with zeros to 64 bytes, and left out if there is none. Lanes must be begun in
-    /// ascending order: padding that reaches too far is written over, here, by the text or by the next lane, or is
-    /// among the zeros in front of that.
+    /// Begins the message of a lane: everything except its text. `lengths` are those of AAD and
+    /// text, at most [`MAX_AAD`] and [`MAX_SHORT_TEXT`] bytes. AAD is padded with zeros to 64
+    /// bytes, and omitted if there is none. Lanes must be begun in ascending order: padding that
+    /// extends too far is overwritten here, by the text, or by the next lane, or is part of that
+    /// lane's leading zeros.
     #[inline(always)]
     pub(crate) fn begin(
         &mut self,
@@ -67,7 +68,7 @@ impl ShortMessages {
         let wait = aad_at / 16;
         let started = u64::MAX << wait;
         let bytes = &mut self.bytes[STRIDE * lane..][..STRIDE + MAX_SHORT_TEXT];
-        // Zeros in front of it, where a longer message was before.
+        // Leading zeros, if the previous message was longer.
         if self.started[lane] & !started != 0 {
             bytes[..STRIDE].fill(0);
         }
@@ -81,8 +82,8 @@ impl ShortMessages {
         bytes[lengths_at..][..16].copy_from_slice(&lengths.to_le_bytes());
     }
 
-    /// Writes the text of a lane that has been begun. It is given padded with zeros to 64 bytes, and written as far
-    /// as whole blocks reach. Lanes may come in any order.
+    /// Writes the text of a lane that has been begun. The text is passed padded with zeros to 64
+    /// bytes, and written up to the end of its last block. Lanes may come in any order.
     #[inline(always)]
     pub(crate) fn set_text<V: U32Lanes>(&mut self, v: V, lane: usize, text: &[u8; MAX_SHORT_TEXT]) {
         let stretch = &mut self.bytes[STRIDE * lane..][..STRIDE - 16];
@@ -90,8 +91,8 @@ impl ShortMessages {
     }
 }
 
-/// The tags of short messages, in two words each. `r` and `pad` are the halves of the one-time
-/// keys, in two words each.
+/// Computes the tags of short messages, in two words each. `r` and `pad` are the halves of the
+/// one-time keys, in two words each.
 #[inline(always)]
 pub(crate) fn tags_of_short<F: Field>(
     f: F,
@@ -122,7 +123,7 @@ pub(crate) fn tags_of_short<F: Field>(
             (unsafe { l.load(&pointers, 16 * $step) }, hibit)
         }};
     }
-    // An odd block goes first, where it takes less time than together with a block of zeros.
+    // An odd block goes first, which is faster than pairing it with a block of zeros.
     if step % 2 == 1 {
         let (block, hibit) = block!(step);
         h = f.step(h, block, hibit, &r);

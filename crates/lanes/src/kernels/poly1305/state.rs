@@ -5,14 +5,14 @@ use super::radix64::Radix64;
 use crate::job::{Job, TAG_LEN};
 use crate::vector::{mask, number};
 
-/// The second half of a one-time key, s, which is added at the end.
+/// Returns the second half of a one-time key, s, which is added at the end.
 #[inline(always)]
 fn pad(key: &[u8; 32]) -> u128 {
     let [low, high] = words(&key[16..]);
     u128::from(low) | u128::from(high) << 64
 }
 
-/// The hash of one message, which comes piece by piece. Wiped on drop, with its key.
+/// The hash of one message, which is passed piece by piece. Wiped on drop, with its key.
 pub(crate) struct Poly1305 {
     r: Multiplier,
     h: Number,
@@ -39,7 +39,8 @@ impl Poly1305 {
         }
     }
 
-    /// A hash under a one-time key. For an AEAD, that is the first half of keystream block 0.
+    /// Creates a hash with a one-time key. For an AEAD, that is the first half of keystream block
+    /// 0.
     #[inline(always)]
     pub(crate) fn new(key: &[u8; 32]) -> Self {
         let mut state = Self::idle();
@@ -81,7 +82,7 @@ impl Poly1305 {
     }
 
     /// Hashes `whole` blocks of `text`, then the first `rest` bytes of the next one, padded with
-    /// zeros. Blocks are little-endian numbers, and there must be as many.
+    /// zeros. Blocks are little-endian numbers, and `text` must yield that many.
     #[inline(always)]
     pub(crate) fn update_text(
         &mut self,
@@ -96,10 +97,10 @@ impl Poly1305 {
             h = SERIAL.step(h, words, HIBIT, &self.r);
         };
         for _ in 0..whole {
-            step(text.next().expect("a whole block"));
+            step(text.next().expect("the text has as many blocks"));
         }
         if rest > 0 {
-            step(text.next().expect("the last block") & mask(rest));
+            step(text.next().expect("the text has a last block") & mask(rest));
         }
         self.h = h;
     }
@@ -112,8 +113,8 @@ impl Poly1305 {
         }
     }
 
-    /// Hashes `rest`, fewer than 16 bytes at the end of a message, without padding: the high
-    /// bit directly follows the bytes (RFC 8439, section 2.5).
+    /// Hashes `rest`, fewer than 16 bytes at the end of a message, without padding: the high bit
+    /// directly follows the bytes (RFC 8439, section 2.5).
     pub(crate) fn update_last(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             let mut block = [0; 16];
@@ -123,19 +124,19 @@ impl Poly1305 {
         }
     }
 
-    /// The accumulator and its multiplier, for a vector kernel that hashes the next blocks.
+    /// Returns the accumulator and its multiplier, for a vector kernel that hashes the next blocks.
     #[inline(always)]
     pub(crate) fn accumulator(&self) -> (Number, &Multiplier) {
         (self.h, &self.r)
     }
 
-    /// Sets the accumulator to what a vector kernel returned.
+    /// Sets the accumulator to the result of a vector kernel.
     #[inline(always)]
     pub(crate) fn set_accumulator(&mut self, h: Number) {
         self.h = h;
     }
 
-    /// Starts to hash `blocks`, `N` at a time, between other work.
+    /// Starts hashing `blocks`, `N` at a time, between other work.
     #[inline(always)]
     pub(crate) fn interleave<'t, const N: usize>(
         &'t mut self,
@@ -164,7 +165,7 @@ impl Poly1305 {
         self.h = SERIAL.step(self.h, (aad, text), HIBIT, &self.r);
     }
 
-    /// The tag.
+    /// Returns the tag.
     #[inline(always)]
     pub(crate) fn finish(&self) -> [u8; TAG_LEN] {
         let (low, high) = SERIAL.words(self.h);
@@ -172,16 +173,16 @@ impl Poly1305 {
     }
 }
 
-/// A hash, and whole blocks that it has not hashed.
+/// A hash, and whole blocks that it has not hashed yet.
 pub(crate) struct Unhashed<'t> {
     pub(crate) poly1305: &'t mut Poly1305,
     pub(crate) blocks: &'t [[u8; TAG_LEN]],
 }
 
-/// Blocks of a text that are hashed `N` at a time; made by [`Poly1305::interleave`].
+/// Blocks of a text that are hashed `N` at a time; created by [`Poly1305::interleave`].
 pub(crate) struct InterleavedPoly1305<'t, const N: usize> {
     poly1305: &'t mut Poly1305,
-    /// Its accumulator, which so stays in registers.
+    /// Its accumulator, separate so that it stays in registers.
     h: Number,
     /// The blocks that have not been hashed.
     blocks: core::slice::Iter<'t, [u8; TAG_LEN]>,
@@ -231,7 +232,7 @@ impl Drop for Poly1305 {
     }
 }
 
-/// Two little-endian words from 16 bytes.
+/// Returns two little-endian words from 16 bytes.
 #[inline(always)]
 pub(crate) fn words(bytes: &[u8]) -> [u64; 2] {
     let word = |i: usize| {

@@ -1,7 +1,7 @@
 //! Texts that one call tags together.
 
-/// The longest wait of a lane, in bytes. All messages of a call end together, so the lane of a
-/// shorter message waits at first and reads these zeros.
+/// Maximum wait of a lane, in bytes. All messages of a call end together, so the lane of a shorter
+/// message waits at the start and reads these zeros.
 pub(super) const MAX_WAIT: usize = 1024;
 pub(super) static ZEROS: [u8; MAX_WAIT + 16 * LANES_PER_TEXT] = [0; MAX_WAIT + 16 * LANES_PER_TEXT];
 
@@ -22,11 +22,11 @@ pub(super) static BLOCK_MASKS: [u8; 32] = {
 /// lengths (RFC 8439, section 2.8).
 #[derive(Clone, Copy)]
 pub(crate) struct Text {
-    /// Where the ciphertext begins.
+    /// Start of the ciphertext.
     pub(crate) start: *const u8,
     /// Length of the ciphertext, in bytes; not 0.
     pub(crate) len: u32,
-    /// Where the AAD lies.
+    /// Start of the AAD.
     pub(crate) aad: *const u8,
     /// Length of the AAD, in bytes; at most [`MAX_AAD`].
     pub(crate) aad_len: u32,
@@ -34,11 +34,11 @@ pub(crate) struct Text {
     pub(crate) index: usize,
 }
 
-/// The longest AAD that a message in lanes can have, in bytes: two blocks, enough for QUIC's
-/// short headers.
+/// Maximum length of the AAD of a message in lanes, in bytes: two blocks, enough for QUIC's short
+/// headers.
 pub(crate) const MAX_AAD: usize = 32;
 
-/// How many bytes after the AAD a kernel may read, since it reads the last block whole.
+/// How many bytes after the AAD a kernel may read, because it reads the last block whole.
 pub(crate) const AAD_OVERREAD: usize = 15;
 
 impl Text {
@@ -51,17 +51,17 @@ impl Text {
         index: 0,
     };
 
-    /// How many blocks of 16 bytes precede the last one.
+    /// Returns how many blocks of 16 bytes precede the last one.
     #[inline(always)]
     pub(super) fn blocks_before_last(&self) -> usize {
         (self.len as usize - 1) / 16
     }
 }
 
-/// How many of `texts` one call can tag with `lanes` lanes. The texts are sorted from the
+/// Returns how many of `texts` one call can tag with `lanes` lanes. The texts are sorted from the
 /// longest to the shortest, in blocks of 16 bytes. If any of them has AAD, all must have the same
-/// number of blocks: then no lane waits, and the hash of the AAD can be the accumulator that the lane starts
-/// with.
+/// number of blocks: then no lane waits, and the lane's initial accumulator can be the hash of the
+/// AAD.
 pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
     let Some(longest) = texts.first() else {
         return 0;
