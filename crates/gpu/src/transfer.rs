@@ -150,7 +150,7 @@ impl Transfer {
         let (stream, device) = (self.stream.handle(), self.device().at());
         let layout = self.piece.layout;
         // SAFETY: both memories are as long as the layout says; a transfer that is not idle
-        // neither shows nor gives back its staging.
+        // neither exposes nor frees its staging.
         unsafe {
             let staging = self.staging().pointer();
             self.driver

@@ -381,7 +381,7 @@ impl<Direction> Batch<Direction> {
     #[inline(always)]
     pub(crate) fn plan(&self, cpu: Cpu, precomputes: bool, count: usize, text_len: usize) -> Plan {
         if !precomputes || self.has_pending() {
-            return Plan::WithBatch;
+            return Plan::Deferred;
         }
         self.recent.plan(cpu, (count, text_len), self.jobs.len())
     }

@@ -15,7 +15,7 @@ use std::io::{self, IoSlice};
 const MAX_SLICES: usize = 32;
 
 /// Kept bytes are appended to the previous piece up to this length, in bytes.
-const KEPT_TOGETHER: usize = 16 * 1024;
+const MAX_JOINED_PIECE: usize = 16 * 1024;
 
 /// The send queue of one connection, in order: packets in the batch of this turn, and bytes of its
 /// own that the socket has not accepted yet. It has no socket.
@@ -122,11 +122,11 @@ impl Outbox {
         if is_first {
             self.packets = Some(slot);
         } else {
-            self.push_behind(slot);
+            self.push_to_list(slot);
         }
     }
 
-    fn push_behind(&mut self, slot: Slot) {
+    fn push_to_list(&mut self, slot: Slot) {
         let last = match (&mut self.packets, self.pieces.back_mut()) {
             (Some(last), _) | (None, Some(Piece::Packets(last))) => Some(last),
             _ => None,
@@ -155,7 +155,7 @@ impl Outbox {
         self.len += bytes.len();
         self.begin_list();
         match self.pieces.back_mut() {
-            Some(Piece::Kept(last)) if last.len() < KEPT_TOGETHER => last.extend_from_slice(bytes),
+            Some(Piece::Kept(last)) if last.len() < MAX_JOINED_PIECE => last.extend_from_slice(bytes),
             _ => self.pieces.push_back(Piece::Kept(bytes.to_vec())),
         }
     }

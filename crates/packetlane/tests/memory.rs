@@ -323,7 +323,7 @@ fn peak_memory_of_a_long_packet() {
         "{peak} bytes at most"
     );
 
-    // The batch can be told to free the arena.
+    // The batch can free the arena on request.
     let (_, _, _) = taken_by(|| batch.shrink_to(10_000));
     let before = TAKEN.get().held;
     drop(batch);

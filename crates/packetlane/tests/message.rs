@@ -289,7 +289,7 @@ fn every_v1_error() {
             let mut bytes = good.clone();
             bytes[place] ^= bit;
             let decoded = v1::Message::decode(MAGIC, &bytes);
-            // Recognised as soon as the byte is there, whatever else is missing.
+            // Recognised as soon as the byte has arrived, whatever else is missing.
             let early = match place {
                 0..4 => v1::Message::decode(MAGIC, &bytes[..4]),
                 4..20 => v1::Message::decode(MAGIC, &bytes[..20]),

@@ -379,7 +379,7 @@ fn batches_against_ring() {
     }
 }
 
-/// Our keys behind rustls's interface do what *ring*'s do, in both directions.
+/// Our keys, through rustls's interface, behave like *ring*'s, in both directions.
 #[test]
 fn rustls_keys_against_ring() {
     for engine in engines() {
@@ -969,7 +969,7 @@ fn key_lengths_are_checked() {
             assert_eq!(HeaderKey::new(suite, &bytes).err(), expected);
         }
     }
-    // rustls asks for these lengths.
+    // rustls passes keys of these lengths.
     for suite in Suite::ALL {
         let name = ring(suite).common.suite;
         let ours = packetlane::quic::rustls::cipher_suite(engine(), name).unwrap();

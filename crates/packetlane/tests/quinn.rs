@@ -31,7 +31,7 @@ use std::task::{Context, Poll};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stack {
     Ring,
-    /// Our keys behind rustls's interface.
+    /// Our keys, through rustls's interface.
     Ours,
     /// The same, with header protection in the same call.
     Fused,

@@ -179,7 +179,7 @@ fn mutated() {
         let mut nodes = count;
         let mut below = 1;
         while nodes > 1 {
-            // They are as many as they can be, or the list would get longer in between.
+            // As many as possible, or the list would become longer in between.
             let last = &leaves[(nodes - 1) * below..];
             if nodes % 2 == 1 && last.len() == below {
                 let longer = [&leaves[..], last].concat();

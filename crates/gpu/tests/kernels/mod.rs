@@ -236,7 +236,7 @@ pub(crate) fn long(seed: u64) -> (Batch, Noise) {
     (Batch::new(&mut noise, &shapes), noise)
 }
 
-/// A way to run the kernels of a class on a batch.
+/// Runs the kernels of a class on a batch.
 pub(crate) trait Device {
     /// Runs them on these bytes. Returns the resulting bytes and the verdicts.
     fn run(

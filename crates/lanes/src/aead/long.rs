@@ -5,11 +5,11 @@
 //!
 //! When sealing, ciphertext can be hashed only after it exists. The end of each packet is therefore
 //! hashed during the first rounds of the next one. Two hash states alternate. They are not moved,
-//! because moving could leave a copy of a one-time key behind.
+//! because moving could leave a copy of a one-time key trailing.
 
 use super::packet::Packet;
 use super::stitched;
-use super::strategy::blocks_behind;
+use super::strategy::trailing_blocks;
 use crate::isa::Set;
 use crate::job::{Block, Job, Key, Outcome, TAG_LEN, split_one_time_key};
 use crate::kernels::chacha20::{Blocks, Keystream};
@@ -17,10 +17,10 @@ use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::mem::swap;
 
 /// Calls `work` for each packet in turn, with its index and its first keystream blocks: block 0,
-/// and the last blocks of its text, as many as [`blocks_behind`] returns.
+/// and the last blocks of its text, as many as [`trailing_blocks`] returns.
 #[inline(always)]
 fn each(set: Set, keys: &[Key], jobs: &[Job], mut work: impl FnMut(usize, &[Block])) {
-    let count = |job| 1 + blocks_behind(set, job);
+    let count = |job| 1 + trailing_blocks(set, job);
     let mut blocks = Blocks::new();
     let mut next = 0;
     while next < jobs.len() {
@@ -28,12 +28,12 @@ fn each(set: Set, keys: &[Key], jobs: &[Job], mut work: impl FnMut(usize, &[Bloc
         while let Some(job) = jobs.get(next)
             && lanes + count(job) <= set.block_lanes()
         {
-            let (key, end, behind) = (job.key_in(keys), job.blocks(), blocks_behind(set, job));
+            let (key, end, trailing) = (job.key_in(keys), job.blocks(), trailing_blocks(set, job));
             blocks.set(lanes, key, &job.nonce, 0..1);
-            if behind > 0 {
-                blocks.set(lanes + 1, key, &job.nonce, end - behind as u32..end);
+            if trailing > 0 {
+                blocks.set(lanes + 1, key, &job.nonce, end - trailing as u32..end);
             }
-            lanes += 1 + behind;
+            lanes += 1 + trailing;
             next += 1;
         }
         set.blocks(&mut blocks, lanes);
@@ -61,10 +61,10 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], keys: &[Key], jobs: &[Job]) {
     each(set, keys, jobs, |index, blocks| {
         let job = &jobs[index];
         let packet = Packet::of(job, job.key_in(keys));
-        let (one_time_key, behind) = split_one_time_key(blocks);
+        let (one_time_key, trailing) = split_one_time_key(blocks);
         packet.start_tag(set, bytes, current, one_time_key);
-        set.xor_blocks(&mut bytes[packet.last_blocks(behind.len())], behind);
-        let front = 1..packet.blocks() - behind.len();
+        set.xor_blocks(&mut bytes[packet.last_blocks(trailing.len())], trailing);
+        let front = 1..packet.blocks() - trailing.len();
         if front.is_empty() {
             return tag(bytes, job, current, 0);
         }
@@ -103,8 +103,8 @@ pub(super) fn open(
     each(set, keys, jobs, |index, blocks| {
         let job = &jobs[index];
         let packet = Packet::of(job, job.key_in(keys));
-        let (one_time_key, behind) = split_one_time_key(blocks);
+        let (one_time_key, trailing) = split_one_time_key(blocks);
         packet.start_tag(set, bytes, &mut hash, one_time_key);
-        outcomes[index] = stitched::decrypt(&packet, set, bytes, &mut hash, [&[], behind]);
+        outcomes[index] = stitched::decrypt(&packet, set, bytes, &mut hash, [&[], trailing]);
     });
 }

@@ -184,7 +184,7 @@ fn encrypt_stitched(
     poly1305: &mut Poly1305,
     keystream: &mut Keystream,
 ) -> usize {
-    let count = set.most_in_rows().min(packet.blocks());
+    let count = set.max_in_rows().min(packet.blocks());
     set.rows(packet.key, &counter_row(0, packet.nonce), count, keystream);
     let (one_time_key, blocks) = split_one_time_key(&keystream.blocks()[..count]);
     packet.start_tag(set, bytes, poly1305, one_time_key);

@@ -57,7 +57,7 @@ pub(super) fn encrypt_rest(
 
 /// Returns how many blocks of a packet to compute first when opening it, block 0 included: as many
 /// as the rows hold, or fewer if more blocks than that would be left after those that lanes
-/// decrypt. Not [`Set::most_in_rows`], which is slower here.
+/// decrypt. Not [`Set::max_in_rows`], which is slower here.
 #[inline]
 pub(super) fn first_blocks(packet: &Packet<'_>, set: Set) -> usize {
     let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());

@@ -1,8 +1,7 @@
 //! Chooses the strategy for each part of a list of jobs. All thresholds of ChaCha20-Poly1305 are in
 //! this file.
 //!
-//! `docs/internals/kernels.md` explains the strategies; `docs/internals/decisions.md` has the figures behind the
-//! thresholds, with machine and date.
+//! `docs/internals/decisions.md` gives the figures behind the thresholds, with machine and date.
 
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, blocks};
@@ -40,7 +39,7 @@ const MIN_LONG_TO_OPEN: usize = 2;
 
 /// Maximum number of blocks, after those that fill all lanes, that share a call with other packets'
 /// blocks; more are computed in rows.
-const MAX_BLOCKS_BEHIND: usize = 3;
+const MAX_TRAILING_BLOCKS: usize = 3;
 
 /// Minimum number of blocks for which the rest of a stitched packet is sealed in lanes instead of
 /// rows. This many blocks fill all lanes once.
@@ -98,10 +97,10 @@ const SMALL_TURNS: [SmallTurn; 3] = [
 
 /// Minimum length, in bytes, for which a single text is sealed out of place if packets are not
 /// stitched. Stitched packets are copied first.
-const SINGLE_OUT_OF_PLACE: usize = 12 * 1024;
+const SINGLE_OUT_OF_PLACE_THRESHOLD: usize = 12 * 1024;
 
 /// The same for several texts, on average: texts that fill half the lanes gain.
-const LIST_OUT_OF_PLACE: usize = 1024;
+const LIST_OUT_OF_PLACE_THRESHOLD: usize = 1024;
 
 /// How many bytes of a text are encrypted out of place before they are hashed: few enough that they
 /// are still in the cache, and enough that the powers of r are rarely computed.
@@ -159,7 +158,7 @@ impl Strategy {
         if set.is_stitched() {
             return (None, jobs.len());
         }
-        let is_long = |job: &&Job| job.text_len as usize >= SINGLE_OUT_OF_PLACE;
+        let is_long = |job: &&Job| job.text_len as usize >= SINGLE_OUT_OF_PLACE_THRESHOLD;
         let singles = jobs.iter().take_while(is_long).count();
         if singles > 0 {
             return (Some(Self::Single), singles);
@@ -286,8 +285,8 @@ pub(crate) fn is_small_turn(set: Set, packets: usize, blocks: usize) -> bool {
 #[inline]
 pub(crate) fn is_faster_out_of_place(set: Set, packets: usize, text_len: usize) -> bool {
     let least = match packets {
-        0..=1 => SINGLE_OUT_OF_PLACE,
-        _ => LIST_OUT_OF_PLACE,
+        0..=1 => SINGLE_OUT_OF_PLACE_THRESHOLD,
+        _ => LIST_OUT_OF_PLACE_THRESHOLD,
     };
     text_len >= least.saturating_mul(packets.max(1)) && !set.is_stitched()
 }
@@ -366,11 +365,11 @@ fn fits(job: &Job) -> bool {
 /// [`Strategy::Long`]: all blocks after those that fill all lanes, if they are few; otherwise those
 /// that rows do not hold.
 #[inline]
-pub(super) fn blocks_behind(set: Set, job: &Job) -> usize {
+pub(super) fn trailing_blocks(set: Set, job: &Job) -> usize {
     let whole = job.text_len as usize / BLOCK_LEN;
     let in_lanes = whole - remainder(whole, set.narrow_lanes());
     match job.blocks() as usize - 1 - in_lanes {
-        few if few <= MAX_BLOCKS_BEHIND => few,
+        few if few <= MAX_TRAILING_BLOCKS => few,
         many => many.saturating_sub(set.row_blocks()),
     }
 }

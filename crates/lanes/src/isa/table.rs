@@ -43,11 +43,11 @@ macro_rules! kernel_list {
             } else {
                 <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS
             };
-            /// Maximum number of blocks per call of [`Set::rows`]; see [`chacha20::most_in_rows`].
-            most_in_rows: usize = if I::ROWS_IN_LANES {
+            /// Maximum number of blocks per call of [`Set::rows`]; see [`chacha20::max_in_rows`].
+            max_in_rows: usize = if I::ROWS_IN_LANES {
                 <<I as InstructionSet>::Lanes as U32Lanes>::LANES
             } else {
-                chacha20::most_in_rows::<
+                chacha20::max_in_rows::<
                     <I as InstructionSet>::Rows, { I::INTERLEAVED_ROWS }
                 >()
             };
@@ -95,7 +95,7 @@ macro_rules! kernel_list {
             |isa| samples.masks(isa.lanes(), lanes, words)
         }
         /// See [`chacha20::rows_or_scalar`] and [`chacha20::rows_in_lanes`]. Computes at most
-        /// [`Set::most_in_rows`] blocks.
+        /// [`Set::max_in_rows`] blocks.
         safe fn rows(key: &Key, row: &CounterRow, count: usize, keystream: &mut Keystream) {
             |isa| if I::ROWS_IN_LANES {
                 chacha20::rows_in_lanes::<_, _, _, { I::INTERLEAVED_ROWS }>(

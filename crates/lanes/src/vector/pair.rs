@@ -162,7 +162,7 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
             self.0.scatter(&halves[0], from, to);
             let from = from.map(
                 #[inline(always)]
-                |from| from.behind(W::LANES),
+                |from| from.after(W::LANES),
             );
             self.0.scatter(&halves[1], from, to.add(W::LANES));
         }

@@ -117,7 +117,7 @@ impl BlocksFrom {
 
     /// Returns those after the first `count`, of which there must be at least one.
     #[inline(always)]
-    pub(crate) fn behind(self, count: usize) -> Self {
+    pub(crate) fn after(self, count: usize) -> Self {
         Self::row(self.others.wrapping_add(count))
     }
 }

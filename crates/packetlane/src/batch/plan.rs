@@ -9,7 +9,7 @@ const COUNTED_BYTES: usize = 16 * 1024;
 
 /// The longest text, in bytes, that runs when it is added if the engine has threads or a GPU.
 /// Longer ones are left to them.
-const MAX_NOW: usize = 63 * size_of::<Block>();
+const MAX_IMMEDIATE_TEXT: usize = 63 * size_of::<Block>();
 
 /// When packets that a session adds to a batch run. In all cases the outcome becomes visible after
 /// the engine's call.
@@ -17,12 +17,12 @@ const MAX_NOW: usize = 63 * size_of::<Block>();
 pub(crate) enum Plan {
     /// Each when it is added, unless it is too long. The turn has so few packets that lanes would
     /// be idle; they compute keystream of the session's next packets instead.
-    Now,
+    Immediate,
     /// When they are added, directly from their source: they are long, and copying them first would
     /// cost time. For sealing only.
     FromSource,
     /// With all others, when the engine is called.
-    WithBatch,
+    Deferred,
 }
 
 /// The weight of the average over past turns: each turn moves it by 1/32 of the difference. Large,
@@ -62,13 +62,13 @@ impl RecentTurns {
         let kernels = cpu.backend.kernels();
         let out_of_place = || cpu.is_alone() && kernels.is_faster_out_of_place(count, text_len);
         // Threads and a GPU speed up a long one.
-        let is_now = count > 1 || text_len <= MAX_NOW || cpu.is_alone() && !out_of_place();
-        if is_now && self.is_small(cpu.backend, len + count) {
-            return Plan::Now;
+        let is_immediate = count > 1 || text_len <= MAX_IMMEDIATE_TEXT || cpu.is_alone() && !out_of_place();
+        if is_immediate && self.is_small(cpu.backend, len + count) {
+            return Plan::Immediate;
         }
         match out_of_place() {
             true => Plan::FromSource,
-            false => Plan::WithBatch,
+            false => Plan::Deferred,
         }
     }
 

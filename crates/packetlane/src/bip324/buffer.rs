@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 pub(super) const MAX_PREALLOCATION: usize = 256 * 1024;
 
 /// Empty buffers with more capacity than this, in bytes, are freed.
-pub(super) const KEPT_BUFFER: usize = 4 * 1024;
+pub(super) const MAX_IDLE_BUFFER: usize = 4 * 1024;
 
 /// Appends `bytes` to a buffer that should reach `expected` bytes in total. Allocates for that
 /// many, but never more than [`MAX_PREALLOCATION`] beyond the bytes that have arrived: the peer may

@@ -14,7 +14,7 @@
 //! v2; then the public key, garbage up to the terminator, and packets up to the version packet. The
 //! garbage is the AAD of the first packet, which may be a decoy.
 
-use super::buffer::{KEPT_BUFFER, append_expected};
+use super::buffer::{MAX_IDLE_BUFFER, append_expected};
 use super::cipher::Cipher;
 use super::error::{HandshakeError, OpenError, SealError};
 use super::inbound::Inbound;
@@ -404,7 +404,7 @@ impl Handshake {
                             // that is not authenticated yet stays.
                             if aad == 0 && at > 0 {
                                 self.buffer.drain(..at);
-                                self.buffer.shrink_to(KEPT_BUFFER);
+                                self.buffer.shrink_to(MAX_IDLE_BUFFER);
                                 at = 0;
                             }
                             self.state = State::Version {

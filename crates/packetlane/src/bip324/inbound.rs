@@ -278,7 +278,7 @@ impl Inbound {
             while is_whole && new.end - at >= LENGTH_LEN {
                 let is_single = is_first
                     || new.end - at < OVERHEAD
-                    || self.cipher.plan(batch, 1, 0) == Plan::Now;
+                    || self.cipher.plan(batch, 1, 0) == Plan::Immediate;
                 is_whole = match is_single {
                     true => self.add_one(batch, &mut at, new.end)?,
                     false => self.add_interval(batch, &mut at, new.end)?,
@@ -406,14 +406,14 @@ impl Inbound {
                 break;
             }
             let wire_len = length + index(OVERHEAD);
-            let Some(behind) = bytes.get(wire_len as usize..) else {
+            let Some(after) = bytes.get(wire_len as usize..) else {
                 rest.expect(wire_len as usize);
                 result = Ok(false);
                 break;
             };
             jobs.push(packet.job(start, length));
             start += wire_len;
-            bytes = behind;
+            bytes = after;
         }
         *at = end - bytes.len();
         let (count, packets) = (interval.len(), first..jobs.len());
@@ -445,8 +445,8 @@ impl Inbound {
         let contents_len = wire_len - OVERHEAD;
         let cipher = &mut self.cipher;
         match cipher.plan(batch, 1, contents_len) {
-            Plan::Now => cipher.run_job(Kernels::open_single, batch, start, contents_len)?,
-            Plan::FromSource | Plan::WithBatch => cipher.add_job(batch, start, contents_len)?,
+            Plan::Immediate => cipher.run_job(Kernels::open_single, batch, start, contents_len)?,
+            Plan::FromSource | Plan::Deferred => cipher.add_job(batch, start, contents_len)?,
         }
         self.rest.added(job);
         Ok(())

@@ -1,16 +1,14 @@
 //! BIP324, version 2 of Bitcoin's peer-to-peer transport: encrypted, authenticated, and
-//! from the first byte on indistinguishable from noise.
+//! indistinguishable from random bytes from the first byte on.
 //!
-//! Everything here is sans-I/O: bytes come in and go out as slices, without sockets and
-//! clocks.
+//! Everything here is sans-I/O: bytes come in and go out as slices, without sockets and clocks.
 //!
-//! - [`Connection`]: all that one connection of an event loop needs, but its socket.
+//! - [`Connection`]: everything that one connection of an event loop needs, except its socket.
 //! - [`Handshake`]: from the first byte to a session, for both sides.
-//! - [`Session`] with its halves [`Outbound`] and [`Inbound`]: packets, many at a time
-//!   through a [`Batch`](crate::Batch), or one at a time.
-//! - What a packet's contents mean: [`bitcoin::message`](crate::bitcoin::message).
-//! - [`Keypair`], [`SessionKeys`]: the key exchange alone. [`Cipher`]: one direction
-//!   alone.
+//! - [`Session`] with its halves [`Outbound`] and [`Inbound`]: packets, many at a time through a
+//!   [`Batch`](crate::Batch), or one at a time.
+//! - For the contents of packets, see [`bitcoin::message`](crate::bitcoin::message).
+//! - [`Keypair`], [`SessionKeys`]: the key exchange alone. [`Cipher`]: one direction alone.
 //! - `stream` (feature `tokio`): sessions over tokio's streams.
 //!
 //! ```
@@ -29,7 +27,7 @@
 //! let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
 //! let mut bob = Session::from_keys(engine, &keys, Role::Responder);
 //!
-//! // Two packets, of which the receiver sees one.
+//! // Two packets, of which the receiver sees one: the other is a decoy.
 //! let mut batch = SealBatch::new();
 //! let decoy = alice.outbound.push(&mut batch, PacketKind::Decoy, b"noise")?;
 //! let hello = alice.outbound.push(&mut batch, PacketKind::Genuine, b"hello")?;

@@ -132,7 +132,7 @@ impl Outbound {
         let (packets_end, end) = (first + count, start + wire_len);
         let contents_len = wire_len - count * OVERHEAD;
         match self.cipher.plan(batch, count, contents_len) {
-            Plan::Now => {
+            Plan::Immediate => {
                 for (kind, contents) in packets.by_ref().take(count) {
                     let added = self.add(batch, kind, &[], contents);
                     assert!(added.is_ok(), "{OTHER_PACKETS}");
@@ -142,7 +142,7 @@ impl Outbound {
                 batch.arena_mut().take(wire_len);
                 self.add_from_source(batch, count, start..end, &mut packets)?;
             }
-            Plan::WithBatch => {
+            Plan::Deferred => {
                 batch.arena_mut().take(wire_len);
                 let mut at = start;
                 while batch.len() < packets_end {
@@ -212,12 +212,12 @@ impl Outbound {
         for (next, (kind, contents)) in interval.packets().zip(packets) {
             assert!(contents.len() <= MAX_CONTENTS_LEN, "{OTHER_PACKETS}");
             let (length, wire_len) = (index(contents.len()), contents.len() + OVERHEAD);
-            let (packet, behind) = mem::take(&mut bytes).split_at_mut(wire_len);
+            let (packet, after) = mem::take(&mut bytes).split_at_mut(wire_len);
             let front = front(next.crypt_length(length), kind);
             jobs.push(next.job(start, length));
             write(packet, front, contents);
             start += index(wire_len);
-            bytes = behind;
+            bytes = after;
         }
         assert!(jobs.len() == jobs_end, "{OTHER_PACKETS}");
         let at = end - bytes.len();
@@ -336,9 +336,9 @@ impl Outbound {
             ..
         } = draft;
         let plan = match self.cipher.plan(batch, 1, contents_len) {
-            Plan::Now => Plan::Now,
+            Plan::Immediate => Plan::Immediate,
             // The contents are in the batch already.
-            Plan::FromSource | Plan::WithBatch => Plan::WithBatch,
+            Plan::FromSource | Plan::Deferred => Plan::Deferred,
         };
         self.finish(batch, kind, start, contents_len, plan)?;
         Ok(self.slot(batch, start..start + contents_len + OVERHEAD))
@@ -357,7 +357,7 @@ impl Outbound {
         let front = front(self.cipher.encrypt_length(contents_len)?, kind);
         write_front(bytes_from(batch, start), front, 0);
         match plan {
-            Plan::Now => self
+            Plan::Immediate => self
                 .cipher
                 .run_job(Kernels::seal_single, batch, start, contents_len)?,
             _ => self.cipher.add_job(batch, start, contents_len)?,
@@ -472,7 +472,8 @@ impl Outbound {
 /// Panic message of [`Outbound::push_many`].
 const OTHER_PACKETS: &str = "the clone of the iterator gave other packets";
 
-/// How many packets are sealed from their source at once: as many as a backend takes per call.
+/// How many packets are sealed from their source at once: the maximum that a backend takes per
+/// call.
 const MAX_SOURCES: usize = 256;
 
 /// A packet in a batch whose contents are still being written.

@@ -1,7 +1,7 @@
 //! The receive state of a session: the beginning of an incomplete packet, and which packets of a
 //! batch have not been taken yet.
 
-use super::buffer::{KEPT_BUFFER, append_expected};
+use super::buffer::{MAX_IDLE_BUFFER, append_expected};
 use super::error::OpenError;
 use super::packet::MAX_CONTENTS_LEN;
 use crate::arena::index;
@@ -231,7 +231,7 @@ impl Reception {
     /// Frees the memory of a long packet that is no longer needed.
     pub(super) fn give_back_tail(&mut self) {
         self.has_tail = !self.held.tail.is_empty();
-        if !self.has_tail && self.held.tail.capacity() > KEPT_BUFFER {
+        if !self.has_tail && self.held.tail.capacity() > MAX_IDLE_BUFFER {
             self.held.tail = Vec::new();
         }
     }

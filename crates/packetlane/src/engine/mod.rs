@@ -154,11 +154,11 @@ impl Engine {
         self.cpu.backend
     }
 
-    /// Returns the engine with `gpu` for large batches: those with so many bytes that the device is
-    /// faster. The crossover size is measured when the first batch of 16 KiB or more arrives
+    /// Returns the engine with `gpu` for large batches, those that the device runs faster than the
+    /// CPU. The crossover size is measured when the first batch of 16 KiB or more arrives
     /// ([`Gpu::crossover`](packetlane_gpu::Gpu::crossover)). While the device is busy, the CPU
-    /// processes packets from the end of the batch. The device runs one batch at a time; meanwhile,
-    /// batches of other threads run on the CPU.
+    /// processes packets from the end of the batch. The device runs one batch at a time; batches of
+    /// other threads run on the CPU in the meantime.
     ///
     /// Smaller batches, packets with precomputed keystream, single packets and QUIC packets stay on
     /// the CPU. If the device fails, the CPU also finishes its batch: nothing is lost, nothing is

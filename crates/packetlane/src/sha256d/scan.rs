@@ -192,7 +192,7 @@ impl Scanner {
 
     /// Returns the block in the frame at the start of `rest`, or `None` if more bytes are needed.
     fn frame<'b>(&mut self, rest: &'b [u8], ends: bool) -> Result<Option<&'b [u8]>, FaultCause> {
-        let Some((magic, behind)) = rest.split_first_chunk() else {
+        let Some((magic, after)) = rest.split_first_chunk() else {
             return Err(match self.magic.starts_with(rest) {
                 true => FaultCause::FrameCut,
                 false => FaultCause::Garbage,
@@ -206,7 +206,7 @@ impl Scanner {
                 }),
             );
         }
-        let Some((&length, behind)) = behind.split_first_chunk() else {
+        let Some((&length, after)) = after.split_first_chunk() else {
             return Err(FaultCause::FrameCut);
         };
         let length = u32::from_le_bytes(length);
@@ -214,22 +214,22 @@ impl Scanner {
             Ok(whole) if (MIN_BLOCK_LEN..=Block::MAX_SERIALIZED_SIZE).contains(&whole) => whole,
             _ => return Err(FaultCause::Length { length }),
         };
-        let Some((bytes, behind)) = behind.split_at_checked(whole) else {
-            let left = behind.len();
+        let Some((bytes, after)) = after.split_at_checked(whole) else {
+            let left = after.len();
             return if ends {
                 Err(FaultCause::Cut { length, left })
             } else {
                 Ok(None)
             };
         };
-        if behind.len() < MAGIC_LEN && !ends {
+        if after.len() < MAGIC_LEN && !ends {
             return Ok(None);
         }
         // If the next frame follows, the length is correct; the block itself is not checked here.
         // Otherwise the bytes must parse as a block and, if another frame begins within them, have
         // no faults.
-        if !behind.starts_with(&self.magic) {
-            let reach = Self::FRAME_LEN + whole + (MAGIC_LEN - 1).min(behind.len());
+        if !after.starts_with(&self.magic) {
+            let reach = Self::FRAME_LEN + whole + (MAGIC_LEN - 1).min(after.len());
             let holds_frame = find(&self.magic, &rest[Self::FRAME_LEN..reach]).is_some();
             if holds_frame {
                 let work = self.verified + u64::from(length);
@@ -330,7 +330,7 @@ pub enum FaultCause {
     Cut {
         /// The block's length according to its frame, in bytes.
         length: u32,
-        /// How many bytes of the block are there.
+        /// How many bytes of the block the file contains.
         left: usize,
     },
     /// The bytes in the frame are not a valid block, and the next frame begins within or later
@@ -342,8 +342,8 @@ pub enum FaultCause {
         /// What is wrong with these bytes as a block.
         fault: BlockFault,
     },
-    /// Another frame begins within the frame, and none right after it. The file has so many of
-    /// these within one another that the bytes were not verified.
+    /// Another frame begins within the frame, and none right after it. The file has too many such
+    /// nested frames, so the bytes were not verified.
     Unverified {
         /// The length in the frame, in bytes.
         length: u32,

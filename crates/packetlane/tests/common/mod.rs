@@ -234,7 +234,7 @@ pub fn turn(
     let added = session.inbound.feed(&mut batch, bytes);
     engine.open(&mut batch);
     let (packets, error) = take(session, &batch);
-    // An error that was told at once comes again behind the packets, or one before it does.
+    // An error that was returned at once is returned again after the packets, or an earlier one is.
     assert!(added.is_ok() || error.is_some());
     (packets, error)
 }

@@ -44,6 +44,6 @@ pub(crate) use blocks::{
 };
 pub(crate) use keystream::{Keystream, RING, Ring, mask};
 pub(crate) use rounds::{CounterRow, QuarterRounds, Stitch, counter_row, row_of_sample};
-pub(crate) use rows::{most_in_rows, rows, rows_in_lanes, rows_or_scalar};
+pub(crate) use rows::{max_in_rows, rows, rows_in_lanes, rows_or_scalar};
 pub(crate) use scalar::mask_in_scalar;
 pub(crate) use xor::{HalfRun, Run, xor_blocks, xor_half_runs, xor_keystream, xor_runs};

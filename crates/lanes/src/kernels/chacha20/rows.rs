@@ -31,13 +31,13 @@ pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
 
 /// Returns the maximum number of blocks of [`rows_or_scalar`]: as many as `N` vectors hold and, if
 /// a vector holds more than one, another one in general registers.
-pub(crate) const fn most_in_rows<R: Rows, const N: usize>() -> usize {
+pub(crate) const fn max_in_rows<R: Rows, const N: usize>() -> usize {
     N * R::BLOCKS + (R::BLOCKS > 1) as usize
 }
 
 /// Like [`rows`], but if a single block would need a third vector of 256 bits, or a second one of
 /// 512, the first block is computed in general registers, between the rounds of the others. `count`
-/// is at most [`most_in_rows`].
+/// is at most [`max_in_rows`].
 #[inline(always)]
 pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
     r: R,
@@ -45,7 +45,7 @@ pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
     count: usize,
     keystream: &mut Keystream,
 ) {
-    debug_assert!(count <= most_in_rows::<R, N>());
+    debug_assert!(count <= max_in_rows::<R, N>());
     if count < 5 || count % R::BLOCKS != 1 {
         return rows::<_, _, N>(r, (key, row), count, keystream, 0, &mut ());
     }
@@ -179,11 +179,11 @@ pub(crate) fn rows_in_lanes<V: U32Lanes, R: Rows, I: Interleave, const N: usize>
     if count > half + N * R::BLOCKS {
         return in_lanes(v, key_and_row, keystream, at, interleaved);
     }
-    let behind = counter_after(row, half as u32);
+    let later = counter_after(row, half as u32);
     macro_rules! with_rows {
         ($r:expr) => {{
             let r = $r;
-            let mut state = State::new(r, key, &behind);
+            let mut state = State::new(r, key, &later);
             let mut both = (&mut state, interleaved);
             in_lanes(v.narrow(), key_and_row, keystream, at, &mut both);
             keystream.write_rows(r, state.finish(), at + half);

@@ -57,7 +57,7 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
         // source is borrowed while `text` is, which is borrowed alone, so they do not overlap.
         unsafe {
             v.scatter(&x, Some(from), to);
-            (from, to) = (from.behind(V::LANES), to.add(V::LANES));
+            (from, to) = (from.after(V::LANES), to.add(V::LANES));
         }
         states.advance(v, V::LANES);
     }
