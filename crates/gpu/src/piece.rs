@@ -78,6 +78,7 @@ pub(crate) struct KeyEntries {
     entries: Vec<u32>,
 }
 
+/// Marks a job that does not run on the device.
 const NO_ENTRY: u32 = u32::MAX;
 
 /// The last entry of a key.

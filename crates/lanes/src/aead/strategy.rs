@@ -20,9 +20,10 @@ pub(super) const CHUNK: usize = 256;
 /// second-level cache from one step to the next.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A chunk of at most this many packets ends at this length, in bytes, if their tags fill all
-/// lanes.
+/// A chunk of at most this many packets is long: it ends at [`LONG_CHUNK_BYTES`].
 const LONG_CHUNK: usize = 64;
+
+/// Total length of the texts at which a long chunk ends, in bytes, if their tags fill all lanes.
 const LONG_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Minimum number of packets for which a chunk is sorted by counting instead of comparing.
@@ -32,9 +33,10 @@ pub(super) const COUNTING_SORT_THRESHOLD: usize = 32;
 /// kernel takes them together.
 const MIN_LIST: usize = 4;
 
-/// Minimum number of packets for which a list is faster with [`Strategy::Long`], to seal and to
-/// open.
+/// Minimum number of packets for which sealing a list is faster with [`Strategy::Long`].
 const MIN_LONG_TO_SEAL: usize = 4;
+
+/// Minimum number of packets for which opening a list is faster with [`Strategy::Long`].
 const MIN_LONG_TO_OPEN: usize = 2;
 
 /// Maximum number of blocks, after those that fill all lanes, that share a call with other packets'
@@ -49,19 +51,22 @@ pub(super) const SEAL_IN_LANES_THRESHOLD: usize = 8;
 const OPEN_IN_LANES_THRESHOLD: usize = 11;
 
 /// Minimum number of packets for which [`Strategy::StitchedLanes`] is faster than the others, if
-/// there is a kernel for it; and the maximum number of blocks of each packet.
+/// there is a kernel for it.
 const MIN_IN_STITCHED_LANES: usize = 3;
+
+/// Maximum number of blocks of a packet for [`Strategy::StitchedLanes`].
 const MAX_BLOCKS_IN_STITCHED_LANES: usize = 8;
 
-/// A packet of at most this many blocks goes there with others, if the list is too short to be
-/// sorted.
+/// Maximum number of blocks of a packet that goes to [`Strategy::StitchedLanes`] together with
+/// others, in a list that is too short to be sorted.
 const MAX_BLOCKS_OF_LONGER: usize = 16;
 const _: () = assert!(MAX_BLOCKS_OF_LONGER <= MAX_BLOCKS_TO_OPEN);
 
 /// Minimum number of packets for [`Strategy::StitchedLanes`] for which a list is sorted by
-/// [`class`], if they are at least a third of it and not all in order; and how many packets are
-/// sorted at a time.
+/// [`class`], if they are at least a third of it and not all in order.
 const SORT_THRESHOLD: usize = 24;
+
+/// Maximum number of packets that are sorted at a time.
 pub(super) const SORTED: usize = 256;
 
 /// Number of text blocks of packets that use [`Strategy::Lockstep`]. One block is for

@@ -356,8 +356,8 @@ macro_rules! declare_table {
         $(#[$doc])*
         ///
         /// # Safety
+        ///
         /// As for that function.
-        /// The same as that function's.
         #[inline(always)]
         pub(crate) unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
             // SAFETY: `assume` made this set, and its caller guaranteed that this CPU has the

@@ -111,7 +111,7 @@ impl OpenBatch {
     ///
     /// # Panics
     ///
-    /// As [`Batch::room`].
+    /// As for [`Batch::room`].
     pub fn feed(&mut self, bytes: &[u8]) -> Received {
         copy(self.arena.room(bytes.len()), bytes);
         self.commit(bytes.len())

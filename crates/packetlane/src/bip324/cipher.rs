@@ -71,6 +71,7 @@ struct State {
     rest: [u8; REST],
 }
 
+/// Length of [`State`]'s filler, in bytes.
 const REST: usize = (size_of::<FsChaCha20Poly1305>() + size_of::<FsChaCha20>()).wrapping_neg() % 64;
 
 impl Drop for State {

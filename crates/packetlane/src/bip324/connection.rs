@@ -70,7 +70,7 @@ use core::fmt;
 #[derive(Debug)]
 pub struct Connection {
     stage: Stage,
-    /// Bytes to write to the socket.
+    /// Packets and bytes to write to the socket.
     pub outbox: Outbox,
 }
 
@@ -85,7 +85,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Handshake::initiator`].
+    /// As for [`Handshake::initiator`].
     pub fn initiator(config: HandshakeConfig) -> Result<Self, HandshakeError> {
         Ok(Self::new(Handshake::initiator(config)?))
     }
@@ -94,7 +94,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Handshake::responder`].
+    /// As for [`Handshake::responder`].
     pub fn responder(config: HandshakeConfig) -> Result<Self, HandshakeError> {
         Ok(Self::new(Handshake::responder(config)?))
     }
@@ -220,7 +220,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Inbound::defer`](super::Inbound::defer).
+    /// As for [`Inbound::defer`](super::Inbound::defer).
     pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
         match &mut self.stage {
             Stage::Session(session) => session.inbound.defer(batch),
@@ -248,11 +248,11 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Connection::push`].
+    /// As for [`Connection::push`].
     ///
     /// # Panics
     ///
-    /// As [`Outbound::push_many`](super::Outbound::push_many).
+    /// As for [`Outbound::push_many`](super::Outbound::push_many).
     pub fn push_many<'c, P>(
         &mut self,
         batch: &mut SealBatch,
@@ -270,7 +270,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Connection::push`].
+    /// As for [`Connection::push`].
     pub fn push_message(
         &mut self,
         batch: &mut SealBatch,

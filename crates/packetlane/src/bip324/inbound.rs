@@ -118,7 +118,7 @@ impl Inbound {
     ///
     /// # Errors
     ///
-    /// As [`Inbound::receive`].
+    /// As for [`Inbound::receive`].
     pub fn feed(&mut self, batch: &mut OpenBatch, bytes: &[u8]) -> Result<usize, OpenError> {
         if !batch.arena().fits(bytes.len()) {
             return Err(self.rest.end(OpenError::BatchFull));

@@ -63,7 +63,7 @@ impl Keypair {
     ///
     /// # Errors
     ///
-    /// The same as for [`Keypair::new`].
+    /// As for [`Keypair::new`].
     pub fn from_parts(
         secret: &[u8; 32],
         public: [u8; ELLSWIFT_LEN],

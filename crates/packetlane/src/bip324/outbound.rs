@@ -48,7 +48,7 @@ impl Outbound {
 
     /// Adds a packet with `contents` to the batch. [`SealBatch::wire`] returns its bytes once the
     /// batch has been sealed. Long packets, and packets of small turns, are sealed immediately,
-    /// which is faster; the engine must be called all the same.
+    /// which is faster; call the engine anyway.
     ///
     /// # Errors
     ///

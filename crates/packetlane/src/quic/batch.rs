@@ -301,7 +301,7 @@ impl OpenBatch {
     ///
     /// # Panics
     ///
-    /// As [`Batch::room`].
+    /// As for [`Batch::room`].
     pub fn feed(&mut self, datagram: &[u8]) -> Range<usize> {
         copy(self.room(datagram.len()), datagram);
         self.commit(datagram.len())

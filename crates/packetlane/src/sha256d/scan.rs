@@ -12,6 +12,7 @@ use crate::bitcoin::Network;
 use alloc::vec::Vec;
 use core::fmt;
 
+/// Length of a network's magic, in bytes.
 const MAGIC_LEN: usize = 4;
 
 /// Maximum number of times that the bytes of a file are verified, on average. Without a limit,
