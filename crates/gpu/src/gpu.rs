@@ -150,7 +150,10 @@ impl Gpu {
             bytes => bytes,
         };
         if let Bytes::Pinned(pinned, used) = &work.bytes {
-            assert!(*used <= pinned.len(), "more bytes are used than the arena has");
+            assert!(
+                *used <= pinned.len(),
+                "more bytes are used than the arena has"
+            );
         }
         work.outcomes = &mut work.outcomes[..work.jobs.len()];
         self.usable()?;

@@ -174,8 +174,16 @@ fn child_batches() {
 #[test]
 fn missing_parts_are_reported_in_one_line() {
     for (fake, setting, line) in [
-        ("init=100", None, "no CUDA device: the driver finds no device"),
-        ("devices=0", None, "no CUDA device: the driver finds no device"),
+        (
+            "init=100",
+            None,
+            "no CUDA device: the driver finds no device",
+        ),
+        (
+            "devices=0",
+            None,
+            "no CUDA device: the driver finds no device",
+        ),
         (
             "init=34",
             None,

@@ -21,7 +21,10 @@ fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
     }
     let end = aad_end.max(text_end + TAG_LEN as u64);
     let inside = jobs.is_empty() || end <= len as u64 && key < keys.len();
-    assert!(inside, "a job lies outside its buffer or its key is not in the list");
+    assert!(
+        inside,
+        "a job lies outside its buffer or its key is not in the list"
+    );
 }
 
 /// See [`crate::Kernels::gcm_seal`].

@@ -2,7 +2,10 @@
 //! register that the compiler spills to the stack is not wiped, so single words may remain; a state
 //! that was moved would remain as a whole.)
 
-#![allow(unsafe_code, reason = "reads the stack frames of calls that have returned")]
+#![allow(
+    unsafe_code,
+    reason = "reads the stack frames of calls that have returned"
+)]
 
 use packetlane_lanes::{Backend, Job, Kernels, Key, Outcome, Work};
 

@@ -158,6 +158,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let refused: Vec<_> = (0..41).filter(|&i| !opened[i]).collect();
     assert_eq!(refused, [7, 40]);
-    println!("WireGuard: 41 messages of 5 sessions; all opened except one damaged and one replayed");
+    println!(
+        "WireGuard: 41 messages of 5 sessions; all opened except one damaged and one replayed"
+    );
     Ok(())
 }

@@ -155,7 +155,9 @@ impl Outbox {
         self.len += bytes.len();
         self.begin_list();
         match self.pieces.back_mut() {
-            Some(Piece::Kept(last)) if last.len() < MAX_JOINED_PIECE => last.extend_from_slice(bytes),
+            Some(Piece::Kept(last)) if last.len() < MAX_JOINED_PIECE => {
+                last.extend_from_slice(bytes)
+            }
             _ => self.pieces.push_back(Piece::Kept(bytes.to_vec())),
         }
     }

@@ -26,7 +26,11 @@ pub(crate) fn seal(set: Set, bytes: &mut [u8], key: &Key, job: &Job) {
 pub(super) fn seal_from(set: Set, bytes: &mut [u8], key: &Key, job: &Job, source: &[u8]) {
     let packet = Packet::of(job, key);
     let (key, nonce, len) = (packet.key, packet.nonce, packet.text.len());
-    assert_eq!(source.len() + BLOCK_LEN, len, "the source holds the rest of the text");
+    assert_eq!(
+        source.len() + BLOCK_LEN,
+        len,
+        "the source holds the rest of the text"
+    );
     let (mut poly1305, mut at) = (Poly1305::idle(), 0);
     with_first_blocks(set, key, nonce, len, |blocks| {
         let (one_time_key, blocks) = split_one_time_key(blocks);

@@ -376,10 +376,7 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
-    #[allow(
-        clippy::needless_range_loop,
-        reason = "the number also counts blocks"
-    )]
+    #[allow(clippy::needless_range_loop, reason = "the number also counts blocks")]
     unsafe fn scatter(self, words: &[__m512i; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         // SAFETY: the caller guarantees sixteen blocks of 64 bytes to write, and to read if there are
         // any; loads and stores need no alignment; `self` proves AVX-512F.

@@ -62,7 +62,8 @@ impl RecentTurns {
         let kernels = cpu.backend.kernels();
         let out_of_place = || cpu.is_alone() && kernels.is_faster_out_of_place(count, text_len);
         // Threads and a GPU speed up a long one.
-        let is_immediate = count > 1 || text_len <= MAX_IMMEDIATE_TEXT || cpu.is_alone() && !out_of_place();
+        let is_immediate =
+            count > 1 || text_len <= MAX_IMMEDIATE_TEXT || cpu.is_alone() && !out_of_place();
         if is_immediate && self.is_small(cpu.backend, len + count) {
             return Plan::Immediate;
         }

@@ -156,7 +156,9 @@ impl FsChaCha20Poly1305 {
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
         let (number, epoch) = self.next()?;
-        let wanted = self.keystream.blocks_to_precompute(self.cpu.backend, text.len());
+        let wanted = self
+            .keystream
+            .blocks_to_precompute(self.cpu.backend, text.len());
         // A packet's blocks must be contiguous: if some of this packet's are missing, all of them
         // are recomputed.
         let left = self.keystream.left();

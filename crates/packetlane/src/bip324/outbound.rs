@@ -357,9 +357,10 @@ impl Outbound {
         let front = front(self.cipher.encrypt_length(contents_len)?, kind);
         write_front(bytes_from(batch, start), front, 0);
         match plan {
-            Plan::Immediate => self
-                .cipher
-                .run_job(Kernels::seal_single, batch, start, contents_len)?,
+            Plan::Immediate => {
+                self.cipher
+                    .run_job(Kernels::seal_single, batch, start, contents_len)?
+            }
             _ => self.cipher.add_job(batch, start, contents_len)?,
         }
         Ok(())

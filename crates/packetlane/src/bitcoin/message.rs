@@ -134,7 +134,10 @@ impl MessageType {
     #[must_use]
     pub const fn literal(name: &str) -> Self {
         let bytes = name.as_bytes();
-        assert!(bytes.len() <= MessageType::MAX_LEN, "a message type has at most 12 characters");
+        assert!(
+            bytes.len() <= MessageType::MAX_LEN,
+            "a message type has at most 12 characters"
+        );
         let mut padded = [0; MessageType::MAX_LEN];
         let mut i = 0;
         while i < bytes.len() {
@@ -368,7 +371,10 @@ impl MessageTable {
     }
 
     const fn assign(&mut self, id: u8, message_type: MessageType) {
-        assert!(id != LONG_TYPE, "id 0 marks the long encoding: use another id");
+        assert!(
+            id != LONG_TYPE,
+            "id 0 marks the long encoding: use another id"
+        );
         assert!(!message_type.is_empty(), "a type in a table needs a name");
         let mut other = 0;
         while other < self.types.len() {

@@ -97,7 +97,8 @@ impl<'b> Message<'b> {
     }
 
     fn header(&self, magic: [u8; 4], checksum: [u8; 4]) -> [u8; Message::HEADER_LEN] {
-        let length = u32::try_from(self.payload.len()).expect("payloads are shorter than 2^32 bytes");
+        let length =
+            u32::try_from(self.payload.len()).expect("payloads are shorter than 2^32 bytes");
         let mut header = [0; Message::HEADER_LEN];
         header[..4].copy_from_slice(&magic);
         header[4..16].copy_from_slice(self.message_type.padded());

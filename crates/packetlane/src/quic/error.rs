@@ -171,7 +171,9 @@ impl fmt::Display for OpenError {
                 "the slot is of another turn: take packets from their own batch, before \
                  it is cleared",
             ),
-            Self::OtherOpener => f.write_str("the slot belongs to a packet that another opener added"),
+            Self::OtherOpener => {
+                f.write_str("the slot belongs to a packet that another opener added")
+            }
             Self::SeveralPackets => {
                 f.write_str("the slot holds several packets: use a slot for each")
             }

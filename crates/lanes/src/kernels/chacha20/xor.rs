@@ -46,7 +46,11 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     let mut from = BlocksFrom::row(to.cast_const());
     if let Some(source) = source {
         let text_len = source.len() + BLOCK_LEN;
-        assert_eq!(text_len, text.len(), "the source holds the rest of the text");
+        assert_eq!(
+            text_len,
+            text.len(),
+            "the source holds the rest of the text"
+        );
         from = BlocksFrom::first_and(to.cast_const(), source.as_ptr().cast());
     }
     for _ in 0..runs {

@@ -26,7 +26,10 @@ use crate::vector::{MAX_TAGS, U64Lanes};
 pub(crate) fn absorb<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
     let lanes = F::Lanes::LANES;
     // Required by the reads below.
-    assert!(blocks.len() >= 2 * lanes, "there are two blocks for each lane");
+    assert!(
+        blocks.len() >= 2 * lanes,
+        "there are two blocks for each lane"
+    );
     debug_assert!(lanes > 1, "`Radix64` cannot multiply by a power");
     let l = f.lanes();
     // Lane i holds r^(n - i).
