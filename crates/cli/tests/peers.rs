@@ -103,13 +103,13 @@ fn a_capture_has_counts_and_no_time() {
     assert!(Path::new(CAPTURE).exists());
     let said = text(&["report", CAPTURE]);
     assert!(
-        said.contains("The source tells no time per peer: counts and bytes only."),
+        said.contains("No CPU time per peer, only counts and bytes"),
         "{said}"
     );
     assert!(said.contains("headers"), "{said}");
     assert!(!said.contains("published"), "{said}");
     let no_plan = error(&["plan", CAPTURE]);
-    assert!(no_plan.contains("btcd-regtest: the recording has no time per peer"));
+    assert!(no_plan.contains("btcd-regtest: the recording has no CPU time per peer"));
     assert!(no_plan.contains("--rpc HOST:PORT --probes"), "{no_plan}");
 }
 
@@ -308,7 +308,8 @@ fn no_plan_from_standing_peers_says_what_to_do() {
     let said = error(&["plan", &unknown]);
     for part in [
         "unknown.parquet: ",
-        "no peers that are known to be outbound full-relay, and does not tell whether 2 others",
+        "no peers known to be outbound full-relay; 2 peers that were connected before it began \
+         may be",
         "--rpc HOST:PORT --probes",
         "(--outbound 0)",
     ] {
@@ -317,8 +318,8 @@ fn no_plan_from_standing_peers_says_what_to_do() {
     // With what the RPC knows there is a plan, of the kinds that there are.
     let known = dir.recording_of("known.parquet", two(Some(true)));
     let said = error(&["plan", &known]);
-    let expected = "no outbound block-relay peers, nor any like them: record while the node has \
-                    some, or plan none of them (--block-relay 0)";
+    let expected = "no outbound block-relay peers, nor similar ones: record while the node has \
+                    some, or plan without them (--block-relay 0)";
     assert!(said.contains(expected), "{said}");
     let said = text(&[
         "plan",
@@ -342,10 +343,10 @@ fn a_recording_without_peers_says_so() {
     let path = dir.recording_of("nobody.parquet", vec![thread, Event::Loop { cpu_ns: 1 }]);
     let said = text(&["report", &path]);
     assert!(
-        said.contains("\nNo peer was connected in the time observed.\n"),
+        said.contains("\nNo peer was connected during the observed time.\n"),
         "{said}"
     );
-    assert!(!said.contains("tells no time"), "{said}");
+    assert!(!said.contains("No CPU time"), "{said}");
     assert!(
         said.contains("The message thread ran 10.0 ms per second"),
         "{said}"
@@ -428,7 +429,7 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
     // Nothing at all can be read.
     let said = error(&["report", &second]);
     assert!(
-        said.contains("not a whole, uncompressed Parquet file"),
+        said.contains("not an intact, uncompressed Parquet file"),
         "{said}"
     );
 }
@@ -566,7 +567,7 @@ fn watch_by_rpc() {
         .expect("the command");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    assert!(errors.contains("no counts"), "{errors}");
+    assert!(errors.contains("no message counts"), "{errors}");
     let said = String::from_utf8(output.stdout).expect("UTF-8");
     let row = said
         .lines()
@@ -685,7 +686,7 @@ fn a_node_that_was_chosen_is_named() {
     for node in [&one, &two] {
         assert!(said.contains(&node.described()), "{said}");
     }
-    assert!(said.ends_with("; choose one by --pid\n"), "{said}");
+    assert!(said.ends_with("; choose one with --pid\n"), "{said}");
 }
 
 /// The RPC says which of several nodes it is.
@@ -698,7 +699,7 @@ fn probes_go_into_the_node_that_serves_the_rpc() {
         let output = by_rpc(&["watch", "--probes"], &node.rpc).output();
         let errors = String::from_utf8(output.expect("the command").stderr).expect("UTF-8");
         // It has no tracepoints.
-        let expected = format!("no probes for {}", node.described());
+        let expected = format!("cannot attach probes to {}", node.described());
         assert!(errors.contains(&expected), "{expected}: {errors}");
     }
 }
@@ -737,7 +738,7 @@ fn a_process_that_is_no_node_is_named() {
         eprintln!("NOT RUN: processes that are no nodes, as root: this is not root");
         return;
     }
-    for (pid, expected) in [("1", "process 1, "), ("2", "it is a thread of the kernel")] {
+    for (pid, expected) in [("1", "process 1, "), ("2", "it is a kernel thread")] {
         // In a container, 2 may be a process like any other, or none.
         let is_kernels = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
         if pid == "2" && !is_kernels {
@@ -766,10 +767,7 @@ fn record_by_rpc() {
         String::from_utf8_lossy(&output.stderr)
     );
     let said = text(&["report", path]);
-    assert!(
-        said.contains("does not count messages: bytes only"),
-        "{said}"
-    );
+    assert!(said.contains("no message counts, only bytes"), "{said}");
     assert!(said.contains("inbound full-relay"), "{said}");
     let row = said
         .lines()
@@ -777,7 +775,7 @@ fn record_by_rpc() {
         .expect("the type");
     let cells: Vec<&str> = row.split_ascii_whitespace().collect();
     assert_eq!(cells[1], "-", "{said}");
-    assert!(error(&["plan", path]).contains("no time per peer"));
+    assert!(error(&["plan", path]).contains("no CPU time per peer"));
     std::fs::remove_dir_all(path).expect("removed");
 }
 

@@ -1,13 +1,13 @@
-//! Records in a file: a folder of Parquet files, which pandas, DuckDB and Polars read.
+//! Recordings on disk: a folder of Parquet files that pandas, DuckDB and Polars can read.
 //!
-//! A recording is a folder, `NAME.parquet`, of parts, `000001.parquet` and so on. A part is
-//! written as a hidden file, which gets its name when it is whole, so that whatever ends the
-//! writer (a signal, `kill -9`, a full disk), every part in the folder can be read. What is
-//! lost is the part that was not whole: the last 5 seconds, or in a long recording the last
-//! hundredth of it, 5 minutes at most. So a recording of a day has fewer than 1000 parts.
+//! A recording is a folder `NAME.parquet` of parts: `000001.parquet` and so on. A part is written
+//! as a hidden file and renamed once it is complete. So every part in the folder is readable,
+//! however the writer ends (a signal, `kill -9`, a full disk). Only the unfinished part is lost:
+//! the last 5 seconds, or in a long recording the last 1 % of it, at most 5 minutes. A recording of
+//! a day has fewer than 1000 parts.
 //!
-//! A row is a record. Its columns are in [`COLUMNS`]; those that the record's event does not
-//! have are null. Times are in microseconds since 1970, UTC.
+//! A row is a record. Its columns are in [`COLUMNS`]; columns that do not apply to the record's
+//! event are null. Times are in microseconds since 1970, UTC.
 //!
 //! ```text
 //! pandas:  pandas.read_parquet("NAME.parquet")
@@ -38,36 +38,36 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{error, fmt};
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A 64-bit integer, not negative but for `peer`.
+    /// A 64-bit integer. Not negative, except `peer`.
     Integer,
     /// Microseconds since 1970, UTC.
     Time,
     /// UTF-8.
     Text,
-    /// True or false.
+    /// A boolean.
     Flag,
 }
 
-/// The columns: name, contents, and what they say. All may be null but the first two.
+/// The columns: name, type and meaning. All except the first two may be null.
 pub const COLUMNS: [(&str, Kind, &str); 23] = [
-    ("time", Kind::Time, "when it was seen"),
+    ("time", Kind::Time, "when it was observed"),
     (
         "event",
         Kind::Text,
         "connected, disconnected, received, sent, bytes_received, bytes_sent, calls, thread, \
          loop or window",
     ),
-    ("peer", Kind::Integer, "the node's number of the peer"),
+    ("peer", Kind::Integer, "the node's id of the peer"),
     ("address", Kind::Text, "connected: the peer's address"),
     (
         "connection_type",
         Kind::Text,
-        "connected: as getpeerinfo has it",
+        "connected: as in getpeerinfo",
     ),
-    ("network", Kind::Text, "connected: as getpeerinfo has it"),
+    ("network", Kind::Text, "connected: as in getpeerinfo"),
     ("transport", Kind::Text, "connected: v1 or v2"),
     (
         "relay",
@@ -82,51 +82,56 @@ pub const COLUMNS: [(&str, Kind, &str); 23] = [
     (
         "message_type",
         Kind::Text,
-        "received, sent: its type; bytes_received, bytes_sent: theirs",
+        "the type of the message or messages",
     ),
     (
         "bytes",
         Kind::Integer,
-        "received, sent: of the payload; bytes_received, bytes_sent: of all messages of the type \
-         in the window, on the wire",
+        "received, sent: of the payload; bytes_received, bytes_sent: on the wire, of all messages \
+         of the type in the window",
     ),
     (
         "wall_ns",
         Kind::Integer,
-        "received: from entry to return of the call that processed it; window: for how much of it \
-         a host took away a CPU of this machine",
+        "received: duration of the call that processed it; window: steal time, averaged over the \
+         CPUs of this machine",
     ),
     (
         "cpu_ns",
         Kind::Integer,
-        "received: CPU time of that call; thread: CPU time in the window; loop: that of the message \
-         thread outside of the calls; window: what of the thread's the probes took",
+        "received: CPU time of that call; thread: CPU time in the window; loop: CPU time of the \
+         message thread outside of calls for peers; window: overhead of the probes in the message \
+         thread",
     ),
     (
         "receive_calls",
         Kind::Integer,
-        "calls: of ProcessMessages in the window",
+        "calls: number of ProcessMessages calls in the window",
     ),
-    ("receive_wall_ns", Kind::Integer, "calls: what these took"),
-    ("receive_cpu_ns", Kind::Integer, "calls: their CPU time"),
+    (
+        "receive_wall_ns",
+        Kind::Integer,
+        "calls: their total duration",
+    ),
+    (
+        "receive_cpu_ns",
+        Kind::Integer,
+        "calls: their total CPU time",
+    ),
     (
         "send_calls",
         Kind::Integer,
-        "calls: of SendMessages in the window",
+        "calls: number of SendMessages calls in the window",
     ),
-    ("send_wall_ns", Kind::Integer, "calls: what these took"),
-    ("send_cpu_ns", Kind::Integer, "calls: their CPU time"),
+    ("send_wall_ns", Kind::Integer, "calls: their total duration"),
+    ("send_cpu_ns", Kind::Integer, "calls: their total CPU time"),
     ("thread", Kind::Text, "thread: its name"),
     ("start", Kind::Time, "window: when it began"),
-    ("lost", Kind::Integer, "window: events that were lost in it"),
-    (
-        "user_agent",
-        Kind::Text,
-        "connected: the peer's software, as it names it",
-    ),
+    ("lost", Kind::Integer, "window: number of events lost in it"),
+    ("user_agent", Kind::Text, "connected: the peer's user agent"),
 ];
 
-/// Places in [`COLUMNS`].
+/// Indices into [`COLUMNS`].
 mod column {
     pub(super) const TIME: usize = 0;
     pub(super) const EVENT: usize = 1;
@@ -149,17 +154,17 @@ mod column {
     pub(super) const USER_AGENT: usize = 22;
 }
 
-/// A part has records of at least this time, but for the last.
+/// Minimum time that a part covers, except the last one.
 const MIN_PART_TIME: Duration = Duration::from_secs(5);
 
-/// A part has records of at most this time.
+/// Maximum time that a part covers.
 const MAX_PART_TIME: Duration = Duration::from_secs(300);
 
-/// Records that the reader decodes at a time.
+/// Records decoded at a time.
 const BATCH: usize = 4096;
 
-/// The most [`Tally::work`] for each byte of a recording. With 500 peers that send nothing and a
-/// window a second, the writer's have 34: parts of 5 minutes have 4,450 bytes.
+/// Maximum [`Tally::work`] per byte of a recording. A recording of 500 silent peers with a window
+/// every second needs 34: a part of 5 minutes has 4,450 bytes.
 const MAX_WORK_PER_BYTE: u64 = 400;
 
 /// A cell of a row.
@@ -284,13 +289,13 @@ impl Row {
         self.0[column::PEER] = Some(Cell::Integer(peer));
     }
 
-    /// What does not fit (nanoseconds of 292 years) becomes the largest that does.
+    /// Saturates at `i64::MAX`, which is 292 years in nanoseconds.
     fn integer(&mut self, column: usize, value: u64) {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         self.0[column] = Some(Cell::Integer(value));
     }
 
-    /// Text beyond [`MAX_TEXT`] is cut, so that the reader takes what the writer wrote.
+    /// Cuts text at [`MAX_TEXT`], so that the reader accepts what the writer wrote.
     fn text(&mut self, column: usize, text: &str) {
         let mut end = text.len().min(MAX_TEXT);
         while !text.is_char_boundary(end) {
@@ -426,13 +431,13 @@ impl Row {
 /// What is wrong with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// A column is null that the row's event needs.
+    /// The row's event needs this column, but it is null.
     Missing(usize),
-    /// A column has a value that it cannot have.
+    /// This column holds an invalid value.
     Value(usize),
 }
 
-/// The schema of a part.
+/// The Parquet schema of a part.
 fn schema() -> TypePtr {
     let fields = COLUMNS.iter().enumerate().map(|(place, (name, kind, _))| {
         let (physical, logical) = match kind {
@@ -458,13 +463,13 @@ fn schema() -> TypePtr {
     Arc::new(record.build().expect("a group of columns"))
 }
 
-/// Names from a dictionary, numbers as differences in as few bits as they need: with that, a
-/// record takes some 10 bytes, without the code and the time of a general compressor.
+/// Dictionaries for text, delta encoding for integers: a record takes about 10 bytes, without the
+/// code size and CPU time of a general compressor.
 fn properties() -> WriterPropertiesPtr {
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("packetlane ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_dictionary_enabled(false)
-        // Of all texts that a part may have.
+        // For all texts that a part can have.
         .set_dictionary_page_size_limit(MAX_PAGE);
     for (name, kind, _) in COLUMNS {
         let path = ColumnPath::from(name);
@@ -488,9 +493,9 @@ struct Columns {
 
 #[derive(Default)]
 struct Column {
-    /// 1 for each row that has a value, 0 for null.
+    /// For each row: 1 if it has a value, 0 for null.
     levels: Vec<i16>,
-    /// The values, in the one of these that fits the column.
+    /// The values. Only the vector that matches the column's type is used.
     integers: Vec<i64>,
     texts: Vec<ByteArray>,
     flags: Vec<bool>,
@@ -510,7 +515,7 @@ impl Columns {
         }
     }
 
-    /// Keeps the memory for the next part.
+    /// Empties the columns but keeps their memory for the next part.
     fn clear(&mut self) {
         self.rows = 0;
         for column in &mut self.columns {
@@ -557,7 +562,7 @@ impl Columns {
 
 /// Writes a recording.
 pub struct Writer {
-    /// Its name may lead elsewhere meanwhile: it may lie in a folder of another user.
+    /// Held open: its name may be redirected, since a parent folder may belong to another user.
     folder: Folder,
     schema: TypePtr,
     properties: WriterPropertiesPtr,
@@ -570,11 +575,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a recording in a new folder, by custom `NAME.parquet`.
+    /// Creates a recording as a new folder, conventionally called `NAME.parquet`.
     ///
     /// # Errors
     ///
-    /// If there is something at `folder`, or the folder cannot be made.
+    /// If `folder` already exists or cannot be created.
     pub fn create(folder: &Path) -> Result<Self, WriteError> {
         let folder = Folder::create(folder).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => WriteError::Exists(folder.to_owned()),
@@ -594,22 +599,22 @@ impl Writer {
         })
     }
 
-    /// With parts of at most this many records, 131,072 by default: how much memory the writer
-    /// takes.
+    /// Sets the maximum number of records per part, by default 131,072. It bounds the writer's
+    /// memory.
     #[must_use]
     pub fn with_part_rows(self, rows: usize) -> Self {
         let part_rows = rows.clamp(1, MAX_ROWS);
         Self { part_rows, ..self }
     }
 
-    /// Adds a record. Every few seconds, and when there are many, writes a part.
+    /// Adds a record. Writes a part every few seconds, or when it is full.
     ///
     /// # Errors
     ///
-    /// If the part cannot be written. The parts before it are whole. Its records stay in memory,
-    /// and the next call tries again; as long as that fails, it takes no more of them.
+    /// If the part cannot be written. Earlier parts are complete. The unwritten records stay in
+    /// memory and the next call tries again; until that succeeds, no more records are accepted.
     pub fn add(&mut self, record: &Record) -> Result<(), WriteError> {
-        // Of a part that could not be written: not more and more of them.
+        // After a failed write: do not let the buffer grow.
         if self.rows.rows >= self.part_rows {
             self.write_part()?;
         }
@@ -617,7 +622,7 @@ impl Writer {
         self.write_if_due()
     }
 
-    /// Writes a part if it is time. For a source that is silent.
+    /// Writes a part if it is due. Call it while the source is silent.
     ///
     /// # Errors
     ///
@@ -630,30 +635,30 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the last part. Says how many records are in the recording.
+    /// Writes the last part and returns the number of records in the recording.
     ///
     /// # Errors
     ///
-    /// If it cannot be written. The parts before it are whole.
+    /// If it cannot be written. Earlier parts are complete.
     pub fn finish(mut self) -> Result<u64, WriteError> {
         self.write_part()?;
         Ok(self.records)
     }
 
-    /// How many records are in parts, safe from whatever ends this process.
+    /// Number of records in complete parts: they survive the end of this process.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
     fn write_part(&mut self) -> Result<(), WriteError> {
-        // A recording without records has a part too: a reader finds the columns.
+        // Even an empty recording gets one part, so that readers find the columns.
         if self.rows.rows == 0 && self.parts > 0 {
             self.part_begun = Instant::now();
             return Ok(());
         }
-        // Readers of the folder pass a part over that is not whole. If it cannot be written,
-        // nothing is left of it: it may hold the last of the disk.
+        // Readers of the folder ignore an incomplete part. Remove it on failure: it may occupy the
+        // last free space on the disk.
         let name = format!("{:06}.parquet", self.parts + 1);
         let written = self.folder.write(&name, |file| {
             let (schema, properties) = (self.schema.clone(), self.properties.clone());
@@ -678,7 +683,7 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// The system's error, if there is one behind the library's.
+/// The underlying system error, if there is one.
 fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {
@@ -693,9 +698,9 @@ fn io_error(error: ParquetError) -> io::Error {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// There is something with the recording's name.
+    /// The folder already exists.
     Exists(PathBuf),
-    /// The system reports an error: a full disk, a folder that is not there.
+    /// The system reports an error, for example a full disk or a missing parent folder.
     Io(PathBuf, io::Error),
 }
 
@@ -703,7 +708,11 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exists(path) => {
-                write!(f, "{} exists: name another, or remove it", Name(path))
+                write!(
+                    f,
+                    "folder {} already exists: choose another name",
+                    Name(path)
+                )
             }
             Self::Io(path, error) => write!(f, "cannot write {}: {error}", Name(path)),
         }
@@ -719,13 +728,12 @@ impl error::Error for WriteError {
     }
 }
 
-/// Reads a recording: a folder of parts, or one Parquet file with these columns as [`Writer`]
-/// writes them. What other programs have written anew, with compression for instance, is
-/// refused.
+/// Reads a recording: a folder of parts, or a single Parquet file in [`Writer`]'s layout. Files
+/// that other programs have rewritten, for example with compression, are rejected.
 ///
 /// # Errors
 ///
-/// If there is none at `path`.
+/// If there is no recording at `path`.
 pub fn read(path: &Path) -> Result<Reader, ReadError> {
     let failed = |error| ReadError {
         path: path.to_owned(),
@@ -761,17 +769,17 @@ pub fn read(path: &Path) -> Result<Reader, ReadError> {
     })
 }
 
-/// The records of a recording, in the order in which they were written.
+/// Iterator over the records of a recording, in the order in which they were written.
 ///
-/// A part that cannot be read is an error, after which come the records of the next: of the damaged
-/// one, some records before the damage may have come.
+/// An unreadable part yields an error; then come the records of the next part. Some records of the
+/// damaged part may already have been returned.
 ///
-/// Time and memory are bounded by the lengths of the parts, whatever is in them: a part is read
-/// only if it has at most 96 MiB, and is laid out as [`Writer`] does it.
+/// Time and memory are bounded by the size of the parts, whatever they contain: a part is read only
+/// if it has at most 96 MiB and [`Writer`]'s layout.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
-    /// Of the parts that were opened, in bytes.
+    /// Total size of the parts opened so far, in bytes.
     length: u64,
     parts: VecDeque<PathBuf>,
     part: Option<Part>,
@@ -805,11 +813,10 @@ impl Iterator for Reader {
 }
 
 impl Reader {
-    /// Adds the records to `tally`, as a recording of its own, and everything that is wrong with
-    /// it to `damage`.
+    /// Adds the records to `tally` as a separate recording, and reports each fault to `damage`.
     ///
-    /// The time is bounded by the length of the recording: a window takes time for every peer that
-    /// is connected. Where there are more of both than the bound allows, the rest is not read.
+    /// Time is bounded by the size of the recording: every window takes time for each connected
+    /// peer. If windows times peers exceed the bound, the rest is not read.
     pub fn tally(mut self, tally: &mut Tally, mut damage: impl FnMut(ReadError)) {
         let before = tally.work();
         while let Some(record) = self.next() {
@@ -831,14 +838,14 @@ impl Reader {
         tally.end();
     }
 
-    /// Reads records of the part at `path`: false if it has no more.
+    /// Reads records of the part at `path`. Returns false at its end.
     fn read_batch(&mut self, path: PathBuf) -> Result<bool, ReadError> {
         let failed = |cause| ReadError {
             path: path.clone(),
             cause,
         };
-        // All that is known to make the library panic is refused before; and if there is more,
-        // it is damage of the file, too. Nothing of the part is used any more after it.
+        // Layout checks reject everything known to make the library panic. Any other panic counts
+        // as damage to the file; nothing of the part is used afterwards.
         let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let part = match &mut self.part {
                 Some(part) => part,
@@ -856,10 +863,10 @@ impl Reader {
 
 /// A part that is being read.
 struct Part {
-    /// How many rows are left.
+    /// Number of rows left.
     left: usize,
     readers: Vec<Option<ColumnReader>>,
-    /// The number of the next row in the file, from 1.
+    /// Number of the next row in the file, counting from 1.
     row: u64,
 }
 
@@ -872,18 +879,20 @@ impl fmt::Debug for Part {
 }
 
 impl Part {
-    /// Opens the part at `path`. Returns its length in bytes, too.
+    /// Opens the part at `path`. Also returns its size in bytes.
     fn open(path: &Path) -> Result<(Self, u64), ReadCause> {
         let file = packetlane_files::open(path).map_err(ReadCause::Io)?;
         let length = file.metadata().map_err(ReadCause::Io)?.len();
         let mut bytes = Vec::new();
-        // A sparse file takes no room on a disk. And a file may grow meanwhile.
+        // A sparse file needs no disk space, and a file may grow while it is read: bound the size.
         if length <= MAX_PART {
             let read = file.take(MAX_PART + 1).read_to_end(&mut bytes);
             read.map_err(ReadCause::Io)?;
         }
         if length.max(bytes.len() as u64) > MAX_PART {
-            return Err(ReadCause::Layout("it is longer than a part of a recording"));
+            return Err(ReadCause::Layout(
+                "it is larger than a part of a recording can be",
+            ));
         }
         let bytes = Bytes::from(bytes);
         let schema = SchemaDescriptor::new(schema());
@@ -907,7 +916,7 @@ impl Part {
         Ok((part, bytes.len() as u64))
     }
 
-    /// Adds some records to `batch`: false if there are no more.
+    /// Appends some records to `batch`. Returns false at the end.
     fn read_batch(&mut self, batch: &mut VecDeque<Record>) -> Result<bool, ReadCause> {
         if self.left == 0 {
             return Ok(false);
@@ -958,7 +967,7 @@ fn read_column(reader: &mut ColumnReader, rows: &mut [Row], place: usize) -> Res
     if read != count {
         return Err(ReadCause::Rows);
     }
-    // Without levels the column is never null.
+    // A column without levels is never null.
     let mut cells = cells.into_iter();
     for (at, row) in rows.iter_mut().enumerate() {
         if levels.get(at).is_none_or(|level| *level == 1) {
@@ -971,7 +980,7 @@ fn read_column(reader: &mut ColumnReader, rows: &mut [Row], place: usize) -> Res
 /// Why a recording cannot be read.
 #[derive(Debug)]
 pub struct ReadError {
-    /// The file, or the folder if none of its files is to blame.
+    /// The file, or the folder if no single file is at fault.
     pub path: PathBuf,
     /// What is wrong with it.
     pub cause: ReadCause,
@@ -985,27 +994,27 @@ pub enum ReadCause {
     Io(io::Error),
     /// The folder has no `.parquet` files.
     Empty,
-    /// It is damaged in a way that the library behind this module does not expect.
+    /// The Parquet library panicked on it: damage that the layout checks do not know.
     Panicked,
-    /// It is not a Parquet file as [`Writer`] writes it, or damaged.
+    /// Not a Parquet file in [`Writer`]'s layout, or damaged.
     Layout(&'static str),
-    /// Its values are damaged.
+    /// Damaged values.
     Parquet(ParquetError),
-    /// A column is not there.
+    /// A column is missing.
     NoColumn(&'static str),
-    /// A column has another type.
+    /// A column has the wrong type.
     ColumnType(&'static str, Kind),
     /// A column has fewer rows than the file claims.
     Rows,
-    /// It would take more time than its length allows.
+    /// Reading it would take more time than its size allows.
     Work,
-    /// In this row, a column is null that its event needs.
+    /// In this row, a column that its event needs is null.
     Missing(u64, &'static str),
-    /// In this row, a column has a value that it cannot have.
+    /// In this row, a column has an invalid value.
     Value(u64, &'static str),
 }
 
-const NOT_WHOLE: &str = "not a whole, uncompressed Parquet file of `peers record`";
+const NOT_WHOLE: &str = "not an intact, uncompressed Parquet file of `peers record`";
 
 impl From<ParquetError> for ReadCause {
     fn from(error: ParquetError) -> Self {
@@ -1026,26 +1035,26 @@ impl fmt::Display for ReadCause {
             Self::Panicked => f.write_str(NOT_WHOLE),
             Self::Empty => f.write_str("no .parquet files in this folder"),
             Self::Layout(what) => write!(f, "{NOT_WHOLE}: {what}"),
-            // The library's may have several lines.
+            // The library's message may have several lines.
             Self::Parquet(error) => {
                 let text = error.to_string();
                 let line = text.lines().next().unwrap_or_default();
                 write!(f, "{NOT_WHOLE}: {line}")
             }
-            Self::NoColumn(name) => write!(f, "not a recording of peers: no column {name}"),
+            Self::NoColumn(name) => write!(f, "not a recording of peers: column {name} is missing"),
             Self::ColumnType(name, kind) => {
                 let kind = match kind {
                     Kind::Integer => "64-bit integers",
                     Kind::Time => "microseconds",
                     Kind::Text => "text",
-                    Kind::Flag => "true and false",
+                    Kind::Flag => "booleans",
                 };
                 write!(f, "column {name} does not hold {kind}")
             }
             Self::Rows => f.write_str("fewer rows than the file claims"),
-            Self::Work => f.write_str("more windows and peers than its length allows"),
+            Self::Work => f.write_str("more windows and peers than its size allows"),
             Self::Missing(row, name) => write!(f, "row {row} has no {name}"),
-            Self::Value(row, name) => write!(f, "row {row} has no valid {name}"),
+            Self::Value(row, name) => write!(f, "row {row} has an invalid {name}"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What each peer of a Bitcoin node costs it, on a node as it was installed.
+//! Measures what each peer of a Bitcoin node costs it, without patching or restarting the node.
 //!
-//! A source sees the node and makes [`Record`]s of it; everything else is made of these: a live
-//! table, a file, a report, a plan of slots.
+//! A source observes the node and emits [`Record`]s. The live table, the file, the report and the
+//! plan of slots are all computed from these.
 
 pub mod file;
 pub mod pace;

@@ -1,28 +1,29 @@
-//! How often to look, so that looking costs the node no more than it may.
+//! Chooses the sampling interval, to limit the cost of observing the node.
 
 use crate::process::MESSAGE_THREAD;
 use crate::record::{Event, Record};
 use std::time::Duration;
 
-/// Nobody waits longer for the next window.
+/// Maximum pause between windows.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// A thread that does less than this share of a core is treated as if it did that: three per cent
-/// of nearly nothing would leave nearly no window.
+/// Minimum assumed load of the message thread, as a share of a core: 3 % of a nearly idle thread
+/// would leave almost no window.
 const LEAST: f64 = 0.02;
 
-/// Says how long to wait after a window, so that the probes make the node's message thread run longer
-/// by a share of its own time.
+/// Computes the pause after each window so that the probes add a given share to the message
+/// thread's run time.
 #[derive(Debug)]
 pub struct Pace {
     most: f64,
-    /// What was seen of the thread's own time, in nanoseconds, in so many microseconds.
+    /// The thread's own time in all windows, in nanoseconds; and their length in microseconds.
     own_ns: f64,
     observed: f64,
 }
 
 impl Pace {
-    /// The probes may cost the share `most` of the thread's own time, over all of the time.
+    /// Limits the overhead of the probes to the share `most` of the thread's own time, averaged
+    /// over windows and pauses.
     #[must_use]
     pub fn new(most: f64) -> Self {
         Self {
@@ -32,10 +33,10 @@ impl Pace {
         }
     }
 
-    /// How long to wait after a window, of which the source gave `records`. It is 0 for a source that
-    /// costs the thread nothing.
+    /// The pause after a window in which the source emitted `records`. 0 for a source that costs
+    /// the thread nothing.
     ///
-    /// The thread's own time while nobody looks is taken to be what it was in all windows.
+    /// Assumes that between windows the thread's own load is the mean of all windows.
     #[must_use]
     pub fn pause(&mut self, records: &[Record]) -> Duration {
         let (mut thread_ns, mut probes, mut window) = (0, 0, 0);
@@ -56,7 +57,7 @@ impl Pace {
         if probes == 0 {
             return Duration::ZERO;
         }
-        // Nanoseconds in a microsecond: a share of a core by 1000.
+        // Nanoseconds per microsecond: a share of a core, times 1000.
         let own = (self.own_ns / self.observed.max(1.0)).max(1000.0 * LEAST);
         let micros = probes as f64 / own / self.most - window as f64;
         Duration::try_from_secs_f64(micros.max(0.0) / 1e6)
@@ -68,7 +69,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Half a second, in milliseconds of the thread and of the probes in it.
+    /// A window of half a second with these times of the thread and of the probes in it.
     fn records(thread_ms: u64, probes_ms: u64) -> [Record; 3] {
         let record = |event| Record {
             time: 1_500_000,
@@ -98,8 +99,8 @@ mod tests {
             let pause = Pace::new(most).pause(&records).as_secs_f64();
             assert!((pause - seconds).abs() < 1e-6, "{pause}");
         };
-        // 30 ms of its own and 15 of the probes: 2 % of all the time if half a second in 12.5 is
-        // watched.
+        // 30 ms of its own and 15 ms of the probes: 2 % overall if half a second in 12.5 is
+        // observed.
         close(records(45, 15), 0.02, 12.0);
         close(records(45, 15), 0.5, 0.0);
         close(records(45, 15), 0.9, 0.0);
@@ -111,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_moment_does_not_close_its_eyes() {
+    fn a_quiet_window_does_not_lengthen_the_pause() {
         let mut pace = Pace::new(0.02);
         for _ in 0..9 {
             let _ = pace.pause(&records(105, 5));
         }
-        // 90 ms of its own in a window, in the mean, and 5 of the probes.
+        // On average 90 ms of its own in a window, and 5 ms of the probes.
         let pause = pace.pause(&records(5, 5)).as_secs_f64();
         assert!(
             (pause - 0.5 * (5.0 / 90.0 / 0.02 - 1.0)).abs() < 1e-6,

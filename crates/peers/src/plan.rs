@@ -1,7 +1,7 @@
-//! What a set of slots costs: from the round figures that were published, or from a recording.
+//! The cost of a set of slots, from the published round figures or from a recording.
 //!
-//! From a recording, the model is this. The message thread sleeps until a message comes, for
-//! 100 ms at most; when it wakes, it visits every peer. So
+//! The model for a recording: the message thread sleeps until a message arrives, for at most 100
+//! ms. Each time it wakes, it visits every peer. So
 //!
 //! ```text
 //! cost per second = wake-ups x (sum over peers of a visit that finds nothing)
@@ -9,13 +9,15 @@
 //!                 + transactions and blocks x the cost of one
 //! ```
 //!
-//! The costs of a visit and of a message are the recording's, for each kind of peer. Messages
-//! per peer stay as they are; so there are more in all with more peers, the thread wakes more
-//! often, and each wake-up visits more peers. Transactions and blocks come to a node once, from
-//! whichever peer: there are as many with more peers. With messages that come at random, λ of them a
-//! second that wake the thread, it sleeps g(λ) = (1 - e^(-λ/10)) / λ seconds at a time, and
-//! wake-ups = (1 - cost of messages) / (g(λ) + the visits of one wake-up). λ is what gives the
-//! wake-ups of the recording, times the ratio of messages in the plan to those in the recording.
+//! The costs of a visit and of a message come from the recording, for each kind of peer. The
+//! messages per peer stay constant. So with more peers there are more messages in total, the thread
+//! wakes more often, and each wake-up visits more peers. Transactions and blocks reach a node once,
+//! from any one peer: their number does not grow with the peers.
+//!
+//! If messages that wake the thread arrive at random at a rate of λ per second, it sleeps g(λ) = (1
+//! - e^(-λ/10)) / λ seconds at a time, and wake-ups = (1 - cost of messages) / (g(λ) + the visits
+//! of one wake-up). λ is the rate that explains the recorded wake-ups, times the ratio of planned
+//! to recorded messages.
 
 use crate::published;
 use crate::show::time;
@@ -24,7 +26,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// The kinds of slots that a plan has.
+/// The kinds of slots in a plan.
 const KINDS: [Slot; 4] = [
     Slot::OutboundFullRelay,
     Slot::OutboundBlockRelay,
@@ -32,43 +34,43 @@ const KINDS: [Slot; 4] = [
     Slot::InboundBlockRelay,
 ];
 
-/// The longest sleep of the message thread, in seconds.
+/// The message thread's longest sleep, in seconds.
 const SLEEP: f64 = 0.1;
 
-/// Bytes of a message around its payload: v1's header. v2 has 21 to 33.
+/// Framing of a message in bytes: the header of v1. With v2 it is 21 to 33.
 const HEADER: f64 = 24.0;
 
-/// Memory of the filters that a peer has in Bitcoin Core: of the transactions that it knows
-/// (50,000 at 10^-6), and of the addresses that it knows (5000 at 10^-3), in bytes.
+/// Memory of the filters that Bitcoin Core keeps for a peer, in bytes: known transactions (50,000
+/// at a false-positive rate of 10^-6) and known addresses (5000 at 10^-3).
 const TX_FILTER: u64 = 539_000;
 const ADDRESS_FILTER: u64 = 27_000;
 
-/// The buffers that a peer may fill in Bitcoin Core by default: 5 MB to receive, 1 MB to send.
+/// Buffers that a peer can fill, by Bitcoin Core's defaults: 5 MB to receive, 1 MB to send.
 const BUFFERS: u64 = 6_000_000;
 
-/// How many slots of each kind.
+/// The number of slots of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Slots {
     /// Outbound full-relay.
     pub outbound: u64,
     /// Outbound block-relay-only.
     pub block_relay: u64,
-    /// Inbound from peers that want transactions.
+    /// Inbound, from peers that want transactions.
     pub inbound_full_relay: u64,
-    /// Inbound from peers that want none.
+    /// Inbound, from peers that want no transactions.
     pub inbound_block_relay: u64,
 }
 
 impl Slots {
-    /// Today's default of Bitcoin Core, all in use: of 189 inbound, half may relay.
+    /// Bitcoin Core's current default with all slots used: half of the 189 inbound ones may relay.
     pub const TODAY: Self = Self::new(8, 2, 94, 95);
 
-    /// The default of 2023 as it was measured: of 114 inbound, 91 full-relay.
+    /// The default of 2023 as measured: 91 of 114 inbound slots full-relay.
     pub const OF_2023: Self = Self::new(8, 2, 91, 23);
 
-    /// The proposal of 2023: of 189 inbound, 60 % (113) may relay. With the published figures,
-    /// its published cost of 46.4 ms comes of 75 others, 1 fewer than are left: so 75 is our
-    /// reading.
+    /// The proposal of 2023: 189 inbound slots, of which 60 % (113) may relay. Its published cost
+    /// of 46.4 ms follows from the published figures for 75 block-relay slots, 1 fewer than the 76
+    /// that remain. So 75 is our interpretation.
     pub const PROPOSAL: Self = Self::new(8, 2, 113, 75);
 
     const fn new(outbound: u64, block_relay: u64, full: u64, block: u64) -> Self {
@@ -80,8 +82,8 @@ impl Slots {
         }
     }
 
-    /// So many of each, the inbound ones by the share of them that may relay, from 0 to 1, to the
-    /// nearest number; a half is rounded down, as in [`Slots::TODAY`].
+    /// Slots with a share of the inbound ones, from 0 to 1, that may relay. Rounds to the nearest
+    /// number, halves down as in [`Slots::TODAY`].
     #[must_use]
     pub fn with_share(outbound: u64, block_relay: u64, inbound: u64, relay_share: f64) -> Self {
         let full = (inbound as f64 * relay_share.clamp(0.0, 1.0) - 0.5).ceil() as u64;
@@ -103,42 +105,42 @@ impl Slots {
         }
     }
 
-    /// All of them.
+    /// The total number of slots.
     #[must_use]
     pub fn all(&self) -> u64 {
         KINDS.iter().map(|slot| self.of(*slot)).sum()
     }
 }
 
-/// What a set of slots costs.
+/// The cost of a set of slots.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// The slots.
     pub slots: Slots,
-    /// CPU milliseconds per second of the message thread for all peers, in the mean.
+    /// Mean CPU time of the message thread for all peers, in milliseconds per second.
     pub ms_per_second: f64,
-    /// The lowest and the highest that the uncertainty of the costs leaves: published figures'
-    /// range, or two standard errors of the recording's. The model's own error is beyond that.
+    /// Lowest and highest mean within the uncertainty of the costs: the range of the published
+    /// figures, or two standard errors of the recording. Does not include the model's own error.
     pub range_ms: (f64, f64),
-    /// What it is at most in 95 % of the windows; None from the published figures.
+    /// 95th percentile over windows. `None` with the published figures.
     pub p95_ms: Option<f64>,
-    /// Wake-ups per second; None from the published figures.
+    /// Wake-ups per second. `None` with the published figures.
     pub wake_ups: Option<f64>,
-    /// The cost of each kind; without what comes once, if that is told apart.
+    /// Cost by kind. Excludes transactions and blocks if they are counted separately.
     pub kinds: Vec<Kind>,
-    /// CPU microseconds per second of the transactions and blocks that come once, however many
-    /// peers there are, and the standard error of that; None from the published figures, in which
-    /// they are part of each kind.
+    /// CPU microseconds per second for transactions and blocks, which come once whatever the number
+    /// of peers, and its standard error. `None` with the published figures, where they are part of
+    /// each kind.
     pub once_us: Option<(f64, f64)>,
-    /// Bytes per second of payloads and headers, in and out; None from the published figures.
+    /// Payload and header bytes per second, in and out. `None` with the published figures.
     pub bytes_per_second: Option<(f64, f64)>,
-    /// Memory that is certain, for the filters of all peers, in bytes.
+    /// Memory that the filters of all peers always take, in bytes.
     pub memory: u64,
-    /// Memory that peers may take beyond that, if all fill their buffers, in bytes.
+    /// Additional memory if all peers fill their buffers, in bytes.
     pub buffers: u64,
-    /// How many times as long as where it was measured everything takes.
+    /// How many times slower the target machine is than the measured one.
     pub slower: f64,
-    /// Where the costs are from, and what was assumed.
+    /// Where the costs come from, and the assumptions.
     pub notes: Vec<String>,
 }
 
@@ -149,25 +151,26 @@ pub struct Kind {
     pub slot: &'static str,
     /// How many.
     pub count: u64,
-    /// CPU microseconds per second of one.
+    /// CPU microseconds per second of one slot.
     pub us_per_second: f64,
-    /// Its range, as that of the whole.
+    /// Its range, like [`Plan::range_ms`].
     pub range_us: (f64, f64),
-    /// How much of it is visits that find nothing; None from the published figures.
+    /// The part spent on visits that find nothing, in CPU microseconds per second. `None` with the
+    /// published figures.
     pub idle_us: Option<f64>,
 }
 
-/// Why there is no plan.
+/// Why no plan can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
     /// The recording has no peers.
     Empty,
-    /// The recording has no time per peer.
+    /// The recording has no CPU time per peer.
     NotTimed,
-    /// The recording has no peers of this kind, nor of one like it.
+    /// The recording has no peers of this kind or a similar one.
     NoPeers(Slot),
-    /// The same, and it has peers whose kind is not known.
+    /// The recording has no peers known to be of this kind, but some of unknown kind.
     RelayUnknown {
         /// The kind that is missing.
         slot: Slot,
@@ -186,25 +189,24 @@ impl fmt::Display for PlanError {
         };
         match self {
             Self::Empty => f.write_str(
-                "the recording has no peers, from whose cost a plan could be made: record while \
-                 the node has some",
+                "the recording has no peers to plan from: record while the node has some",
             ),
             Self::NotTimed => f.write_str(
-                "the recording has no time per peer, from which a plan could be made: record with \
-                 probes (`peers record` without --rpc, or with --rpc HOST:PORT --probes)",
+                "the recording has no CPU time per peer to plan from: record with probes (`peers \
+                 record` without --rpc, or with --rpc HOST:PORT --probes)",
             ),
             Self::NoPeers(slot) => write!(
                 f,
-                "the recording has no {} peers, nor any like them: record while the node has \
-                 some, or plan none of them ({})",
+                "the recording has no {} peers, nor similar ones: record while the node has some, \
+                 or plan without them ({})",
                 slot.name(),
                 none_of(slot)
             ),
             Self::RelayUnknown { slot, peers } => write!(
                 f,
-                "the recording has no peers that are known to be {}, and does not tell whether \
-                 {peers} others, which were connected before it began, relay transactions: \
-                 record with --rpc HOST:PORT --probes, which asks the node, or plan none of them \
+                "the recording has no peers known to be {}; {peers} peers that were connected \
+                 before it began may be, but it does not say whether they relay transactions: \
+                 record with --rpc HOST:PORT --probes, which asks the node, or plan without them \
                  ({})",
                 slot.name(),
                 none_of(slot)
@@ -215,8 +217,8 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A plan with the round figures that were published in 2023. `slower` is how many times as
-/// long everything takes on the machine that it is for.
+/// A plan from the round figures published in 2023. `slower` is how many times slower the target
+/// machine is than the measured one.
 #[must_use]
 pub fn from_published(slots: Slots, slower: f64) -> Plan {
     let mut kinds = Vec::new();
@@ -226,7 +228,7 @@ pub fn from_published(slots: Slots, slower: f64) -> Plan {
             continue;
         };
         let range = published::mean_us(slot).unwrap_or((us, us));
-        // The round figure may lie outside of what was measured.
+        // The round figure may lie outside the measured range.
         let range = (range.0.min(us), range.1.max(us));
         let count = slots.of(slot);
         mean += count as f64 * us;
@@ -255,32 +257,31 @@ pub fn from_published(slots: Slots, slower: f64) -> Plan {
         buffers,
         slower,
         notes: vec![
-            "costs: round figures published 2023, a constant for each slot; the range is that of \
-             the means that were published beside them"
+            "costs: round figures published in 2023, a constant per slot; the range is that of \
+             the means published with them"
                 .into(),
-            "a constant misses that every wake-up visits every peer: a recording of your node \
-             tells more"
+            "constants ignore that every wake-up visits every peer: a recording of your node is \
+             more accurate"
                 .into(),
         ],
     }
 }
 
-/// What peers of one kind cost in a recording. Seconds of CPU.
+/// Cost of the peers of one kind in a recording, in seconds of CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Costs {
-    /// A visit that finds no message, and has nothing to send.
+    /// A visit that finds no message and sends nothing.
     idle_receive: f64,
     idle_send: f64,
-    /// Messages that are processed, per second, without those that come once, and the cost of one
-    /// in the mean.
+    /// Messages processed per second, excluding those that come once, and the mean cost of one.
     messages: f64,
     message: f64,
-    /// Messages that are sent, per second, and the cost of one.
+    /// Messages sent per second, and the cost of one.
     sent: f64,
     sending: f64,
     /// Bytes per second with headers.
     bytes: (f64, f64),
-    /// The relative standard error of the whole.
+    /// Relative standard error of the total.
     error: f64,
 }
 
@@ -297,14 +298,14 @@ impl Costs {
             .saturating_sub(seen.processed.count)
             .max(1);
         let all = seen.receiving.cost.cpu_ns;
-        // A source may time the message inside the call, so that the call's own part is idle.
+        // A source may time the message within the call: the rest of the call is then idle.
         let idle = all.saturating_sub(seen.processed.cost.cpu_ns);
         let (once, once_cost) = (seen.once_processed.count, seen.once_processed.cost);
         let messages = seen.processed.count.saturating_sub(once);
         let processed = seen.processed.cost.cpu_ns.saturating_sub(once_cost.cpu_ns);
         let (visit, message) = cost.shares.each();
         let mean = cost.sampled.per_second();
-        // What sampling leaves, and what other peers of this kind would cost.
+        // Sampling error, and the variation between peers of this kind.
         let sampling = cost.sampled.error(observed).unwrap_or(mean);
         let spread = cost.cpu.deviation() / (cost.cpu.count().max(1) as f64).sqrt();
         Some(Self {
@@ -332,7 +333,7 @@ impl Costs {
         self.idle_receive + self.idle_send
     }
 
-    /// Seconds per second of messages, both ways. A visit that finds a message is no idle one.
+    /// Seconds per second for messages, both ways. A visit that finds a message is not an idle one.
     fn busy(&self) -> f64 {
         self.messages * (self.message - self.idle_receive).max(0.0) + self.sent * self.sending
     }
@@ -343,14 +344,14 @@ fn on_the_wire(messages: Messages) -> f64 {
     messages.bytes as f64 + messages.count as f64 * HEADER
 }
 
-/// What comes once, however many peers there are, in a recording of so many seconds.
+/// Messages that come once, whatever the number of peers, in a recording of this many seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Once {
     /// Messages per second.
     messages: f64,
     /// Seconds of CPU per second.
     cost: f64,
-    /// The standard error of that, if they come at random.
+    /// Standard error of the cost, if arrivals are random.
     error: f64,
     /// Bytes per second with headers.
     bytes: f64,
@@ -375,12 +376,12 @@ impl Once {
     }
 }
 
-/// A plan with the costs of a recording. `slower` is how many times as long everything takes on
-/// the machine that it is for.
+/// A plan from the costs of a recording. `slower` is how many times slower the target machine is
+/// than the recorded one.
 ///
 /// # Errors
 ///
-/// If the recording does not tell what such slots cost.
+/// If the recording does not tell the cost of such slots.
 pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, PlanError> {
     let recorded = tally.slots();
     let observed = tally.observed_share();
@@ -406,7 +407,7 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
         .filter_map(|(slot, cost)| Some((*slot, Costs::of(cost, observed)?)));
     let costs: BTreeMap<Slot, Costs> = costs.collect();
 
-    // The recording: visits of a peer, time spent, messages that may wake the thread.
+    // In the recording: visits to a peer, time spent, and messages that can wake the thread.
     let (mut calls, mut connected, mut messages) = (0.0, 0.0, 0.0);
     for cost in recorded.values() {
         calls += cost.seen.sending.count as f64;
@@ -459,7 +460,7 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
     };
     let wake_ups = (1.0 - busy).max(0.0) / (sleep_of_rate(waking) + visits);
     if busy >= 1.0 {
-        notes.push("the messages alone take more than the thread has: it cannot keep up".into());
+        notes.push("the thread cannot keep up: the messages alone exceed its capacity".into());
     }
 
     let once_us = once.cost * slower * 1e6;
@@ -487,14 +488,14 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
         false => 1.0,
     };
     notes.push(format!(
-        "p95: in the recording it is {bursts:.2} times the mean, over windows of {}; so it is here",
+        "p95: assumed {bursts:.2} times the mean, as in the recording over windows of {}",
         time(seconds / tally.windows().max(1) as f64 * 1e6),
     ));
     notes.push(
-        "model: cost = wake-ups x visits of all peers + messages x their cost by kind of peer + \
-         transactions and blocks; messages per peer as recorded, and as many transactions and \
-         blocks, which come once however many peers there are; the thread wakes for messages that \
-         come at random, and every 100 ms at least"
+        "model: cost = wake-ups x visits to all peers + messages x their cost by kind of peer + \
+         transactions and blocks. Messages per peer are as recorded; transactions and blocks come \
+         once, whatever the number of peers. The thread wakes for messages, which arrive at \
+         random, and at least every 100 ms"
             .into(),
     );
     let (memory, buffers) = memory(slots);
@@ -517,7 +518,7 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
     })
 }
 
-/// The costs of a kind like this one, of which there are none.
+/// Costs of a similar kind, for a kind that the recording lacks.
 fn like(costs: &BTreeMap<Slot, Costs>, slot: Slot, notes: &mut Vec<String>) -> Option<Costs> {
     let others = match slot {
         Slot::OutboundFullRelay => [Slot::Manual, Slot::InboundFullRelay],
@@ -528,14 +529,14 @@ fn like(costs: &BTreeMap<Slot, Costs>, slot: Slot, notes: &mut Vec<String>) -> O
     let mut others = others.into_iter();
     let (other, cost) = others.find_map(|other| Some((other, *costs.get(&other)?)))?;
     notes.push(format!(
-        "no {} peers in the recording: those that are {} stand for them",
+        "no {} peers in the recording: costs of {} peers are used instead",
         slot.name(),
         other.name()
     ));
     Some(cost)
 }
 
-/// How long the thread sleeps in the mean if so many messages a second wake it.
+/// Mean sleep of the thread at this rate of messages that wake it, per second.
 fn sleep_of_rate(rate: f64) -> f64 {
     match rate > 1e-9 {
         true => (1.0 - (-rate * SLEEP).exp()) / rate,
@@ -543,7 +544,7 @@ fn sleep_of_rate(rate: f64) -> f64 {
     }
 }
 
-/// The other way round: by halving.
+/// Inverse of [`sleep_of_rate`], by bisection.
 fn rate_of_sleep(sleep: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e6);
     if sleep >= SLEEP {
@@ -559,7 +560,7 @@ fn rate_of_sleep(sleep: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// Memory of the filters, and what buffers may take.
+/// Memory of the filters, and of full buffers.
 fn memory(slots: Slots) -> (u64, u64) {
     let full = slots.outbound + slots.inbound_full_relay;
     let addresses = full + slots.inbound_block_relay;
@@ -568,7 +569,7 @@ fn memory(slots: Slots) -> (u64, u64) {
 }
 
 impl Plan {
-    /// As text for a terminal.
+    /// Renders the plan as text for the terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = String::new();
@@ -584,17 +585,8 @@ impl Plan {
                 None => "; p95 was not published".into(),
             }
         );
-        let mut cells = vec![
-            [
-                "",
-                "slots",
-                "us/s each",
-                "range",
-                "idle part",
-                "ms/s in all",
-            ]
-            .map(String::from),
-        ];
+        let mut cells =
+            vec![["", "slots", "us/s each", "range", "idle part", "ms/s total"].map(String::from)];
         for kind in &self.kinds {
             cells.push([
                 kind.slot.to_owned(),
@@ -625,7 +617,7 @@ impl Plan {
         let mb = |bytes: u64| bytes as f64 / 1e6;
         let _ = writeln!(
             out,
-            "memory      {:.0} MB of filters for known transactions and addresses; up to {:.0} MB \
+            "memory      {:.0} MB for filters of known transactions and addresses; up to {:.0} MB \
              more if every peer fills its buffers",
             mb(self.memory),
             mb(self.buffers),
@@ -633,19 +625,22 @@ impl Plan {
         let _ = match self.bytes_per_second {
             Some((received, sent)) => writeln!(
                 out,
-                "bandwidth   {:.1} kB/s in, {:.1} kB/s out ({:.1} and {:.1} GB a month), with 24 \
-                 bytes a message for its header",
+                "bandwidth   {:.1} kB/s in, {:.1} kB/s out ({:.1} and {:.1} GB a month), \
+                 including 24 bytes of header per message",
                 received / 1e3,
                 sent / 1e3,
                 received * 2.63e6 / 1e9,
                 sent * 2.63e6 / 1e9,
             ),
-            None => writeln!(out, "bandwidth   was not published; a recording tells it"),
+            None => writeln!(
+                out,
+                "bandwidth   not published; plan from a recording to get it"
+            ),
         };
         if (self.slower - 1.0).abs() > 1e-9 {
             let _ = writeln!(
                 out,
-                "machine     everything takes {:.2} times as long",
+                "machine     {:.2} times slower than the measured one",
                 self.slower
             );
         }
@@ -655,7 +650,7 @@ impl Plan {
         out
     }
 
-    /// As indented JSON.
+    /// Indented JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         let text = serde_json::to_string_pretty(self);

@@ -1,4 +1,4 @@
-//! A node's process: finding it, and the run time of its threads.
+//! Finds a node's process and reads the run time of its threads.
 
 use packetlane_files::{Name, printable};
 use std::fmt;
@@ -6,51 +6,50 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// The names of the node's programs.
+/// Names of Bitcoin Core's executables.
 const PROGRAMS: [&str; 3] = ["bitcoind", "bitcoin-node", "bitcoin-qt"];
 
-/// The thread that processes the messages of all peers and makes those that are sent.
+/// The thread that processes received messages and creates those to send, for all peers.
 pub const MESSAGE_THREAD: &str = "b-msghand";
 
 /// The thread that reads and writes the sockets, and decrypts BIP324.
 pub const NETWORK_THREAD: &str = "b-net";
 
-/// How many nodes an error names, at most: any user can start as many as they like.
+/// Maximum number of nodes named in an error: any user can start more.
 const MAX_NAMED: usize = 8;
 
 /// A running node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     pid: u32,
-    /// When it was started, in ticks since boot: a process that has the same number later has
-    /// another of these.
+    /// Start time in ticks since boot. Tells it from a later process with the same PID.
     started: u64,
 }
 
-/// Why there is no process to watch.
+/// Why no process was found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// None of the node's programs runs here.
+    /// No node runs here.
     None,
-    /// Several run.
+    /// Several nodes run here.
     Several {
-        /// Them, as [`Process::describe`] does, in order of their process numbers.
+        /// Some of them, as [`Process::describe`] shows them, in order of PID.
         nodes: Vec<String>,
         /// How many more there are.
         more: usize,
     },
-    /// There is no process of this number.
+    /// There is no process with this PID.
     NotThere {
-        /// The number.
+        /// The PID.
         pid: u32,
     },
     /// The process has ended.
     Ended {
-        /// Its number.
+        /// The PID.
         pid: u32,
     },
-    /// The file system of processes cannot be read.
+    /// `/proc` cannot be read.
     Read {
         /// The file.
         path: PathBuf,
@@ -64,7 +63,7 @@ impl fmt::Display for ProcessError {
         match self {
             Self::None => write!(
                 f,
-                "no node runs here: there is no process called {}; name one by --pid",
+                "no node runs here: there is no process called {}; choose one with --pid",
                 PROGRAMS.join(", ")
             ),
             Self::Several { nodes, more } => {
@@ -72,7 +71,7 @@ impl fmt::Display for ProcessError {
                 if *more > 0 {
                     write!(f, "; and {more} more")?;
                 }
-                f.write_str("; choose one by --pid")
+                f.write_str("; choose one with --pid")
             }
             Self::NotThere { pid } => write!(f, "there is no process {pid}"),
             Self::Ended { pid } => write!(f, "the node, process {pid}, has ended"),
@@ -94,8 +93,8 @@ impl Process {
         Ok(Self { pid, started })
     }
 
-    /// The only node that runs here, whoever's it is: any program called as the node's counts, so
-    /// say which it is ([`Process::describe`]).
+    /// The only node that runs here, of any user. It is recognized by its file name alone, so show
+    /// the user which one it is ([`Process::describe`]).
     ///
     /// # Errors
     ///
@@ -121,14 +120,13 @@ impl Process {
         }
     }
 
-    /// The node that listens on a TCP port of this machine, if it is seen: of another user's
-    /// process it takes root to see that. None if several do, on different addresses.
+    /// The node that listens on a TCP port of this machine, if it is visible: seeing another user's
+    /// needs root. `None` if several listen on that port, at different addresses.
     #[must_use]
     pub fn listening_on(port: u16) -> Option<Self> {
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
         let tables: String = tables.into_iter().flatten().collect();
-        // A line has its number, the local address, the remote one, the state, and, sixth after
-        // that, the socket's number.
+        // Fields: index, local address, remote address, state, and six later the socket's inode.
         let socket = |line: &str| {
             let mut fields = line.split_ascii_whitespace().skip(1);
             let (_, local) = fields.next()?.rsplit_once(':')?;
@@ -152,13 +150,13 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// The PID.
     #[must_use]
     pub fn pid(self) -> u32 {
         self.pid
     }
 
-    /// Its number, program and user, for a person.
+    /// PID, executable and user, for display.
     #[must_use]
     pub fn describe(self) -> String {
         describe(self.pid)
@@ -177,7 +175,7 @@ impl Process {
         let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid)) else {
             return Err(ended);
         };
-        // A thread can end between the list and its files.
+        // A thread can end after it was listed.
         let thread = |folder: PathBuf| {
             let tid = folder.file_name()?.to_str()?.parse().ok()?;
             let name = fs::read_to_string(folder.join("comm")).ok()?;
@@ -196,7 +194,7 @@ impl Process {
 /// A thread of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its number.
+    /// The thread's ID.
     pub tid: u32,
     /// Its name.
     pub name: String,
@@ -204,7 +202,7 @@ pub struct Thread {
     pub cpu_ns: u64,
 }
 
-/// What each thread has used between two looks, by name: threads of one name count together.
+/// CPU time between two snapshots, by name. Threads with the same name are added up.
 #[must_use]
 pub(crate) fn used(before: &[Thread], after: &[Thread]) -> Vec<(String, u64)> {
     let mut used = std::collections::BTreeMap::<_, u64>::new();
@@ -216,11 +214,11 @@ pub(crate) fn used(before: &[Thread], after: &[Thread]) -> Vec<(String, u64)> {
     used.into_iter().collect()
 }
 
-/// For how long a host has taken away a CPU of this machine since it started, in nanoseconds: the
-/// mean of all CPUs. 0 if the kernel does not say.
+/// Steal time since boot: how long a hypervisor withheld a CPU of this machine, in nanoseconds,
+/// averaged over all CPUs. 0 if the kernel does not report it.
 #[must_use]
 pub fn stolen_ns() -> u64 {
-    // USER_HZ, on every architecture that Linux has today but Alpha.
+    // USER_HZ: 100 on every current Linux architecture except Alpha.
     const TICK_NS: u64 = 10_000_000;
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let mut lines = text.lines();
@@ -237,7 +235,7 @@ fn is_node(pid: u32) -> bool {
     let program = fs::read_link(format!("/proc/{pid}/exe"));
     program.is_ok_and(|path| {
         let name = path.file_name().and_then(|name| name.to_str());
-        // The kernel says so of a program whose file was replaced.
+        // The kernel appends this if the file was replaced.
         let name = name.map(|name| name.strip_suffix(" (deleted)").unwrap_or(name));
         name.is_some_and(|name| PROGRAMS.contains(&name))
     })
@@ -249,7 +247,7 @@ fn describe(pid: u32) -> String {
         Ok(path) => Name(&path).to_string(),
         Err(_) => printable(read("comm").unwrap_or_default().trim_end()),
     };
-    // "Uid:", the real one, and three more.
+    // "Uid:", the real UID, and three others.
     let status = read("status").unwrap_or_default();
     let mut lines = status.lines();
     let uid = lines.find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next());
@@ -257,10 +255,10 @@ fn describe(pid: u32) -> String {
     format!("process {pid}, {program}, of {user}")
 }
 
-/// A user by name and number, or by number alone if only a name service knows the name.
+/// A user's name and UID. Only the UID if `/etc/passwd` does not list it.
 fn user(uid: &str) -> String {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    // The name, a password that is not there, the number.
+    // Name, password placeholder, UID.
     let name = users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
@@ -272,10 +270,11 @@ fn user(uid: &str) -> String {
     )
 }
 
-/// When a process was started, in ticks since boot.
+/// Start time of a process in ticks since boot.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name, in brackets, may have spaces and brackets in it. 20 fields follow.
+    // The name in parentheses may itself contain spaces and parentheses. The start time is
+    // field 20 after it.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }

@@ -1,13 +1,12 @@
-//! What was published: one measurement of 2023, of a node that was patched for it.
+//! Published figures for comparison: one measurement of 2023, on a patched node.
 
 use crate::tally::Slot;
 
-/// Where the figures are from.
+/// Where the figures come from.
 pub const SOURCE: &str = "a patched Bitcoin Core on one well-known mainnet node, \
      wall time, connections of a minute and more; weekdays and a weekend";
 
-/// The mean time per second of a peer, from the lowest to the highest that was published, in
-/// microseconds.
+/// Lowest and highest published mean time per second of a peer, in microseconds.
 #[must_use]
 pub fn mean_us(slot: Slot) -> Option<(f64, f64)> {
     match slot {
@@ -19,17 +18,16 @@ pub fn mean_us(slot: Slot) -> Option<(f64, f64)> {
     }
 }
 
-/// The mean time per second of all peers together, from the lowest to the highest, in
-/// milliseconds.
+/// Lowest and highest published mean time per second of all peers together, in milliseconds.
 pub const TOGETHER_MS: (f64, f64) = (32.0, 56.0);
 
-/// The worst second of all peers together, about, in milliseconds.
+/// Approximate worst second of all peers together, in milliseconds.
 pub const WORST_MS: f64 = 1000.0;
 
-/// The median time of processing a `tx`, about, in microseconds.
+/// Approximate median time to process a `tx`, in microseconds.
 pub const TX_US: f64 = 500.0;
 
-/// The round figures of its plan of slots, in microseconds per second of a peer.
+/// The round figures of the published plan of slots, in microseconds per second of a peer.
 #[must_use]
 pub fn planned_us(slot: Slot) -> Option<f64> {
     match slot {

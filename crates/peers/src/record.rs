@@ -1,73 +1,73 @@
-//! What a source has seen of a node and its peers. A live table, a file and a report all read
-//! this, and nothing else.
+//! What a source has observed of a node and its peers: the input of the live table, the file and
+//! the report.
 
 use std::fmt;
 
-/// Microseconds since 1970.
+/// Microseconds since 1970, UTC.
 pub type Time = u64;
 
-/// One thing that a source has seen.
+/// One observation of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// When it was seen.
     pub time: Time,
-    /// What it is.
+    /// What was observed.
     pub event: Event,
 }
 
-/// What was seen. A peer is named by the node's own number of it, which is never used again
-/// while the node runs.
+/// What was observed. `peer` is always the node's own id of the peer, which the node does not reuse
+/// while it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A peer has connected, or is seen for the first time, or more is known of it now: the last
-    /// such record of a peer has all that is known.
+    /// A peer has connected, was seen for the first time, or more is known about it. The last such
+    /// record of a peer is complete: it replaces the earlier ones.
     Connected {
-        /// The node's number of the peer.
+        /// The node's id of the peer.
         peer: i64,
         /// What is known of the connection.
         connection: Connection,
     },
-    /// A peer has gone.
+    /// A peer has disconnected.
     Disconnected {
-        /// The node's number of the peer.
+        /// The node's id of the peer.
         peer: i64,
     },
     /// The node has processed a message from a peer.
     Received {
-        /// The node's number of the peer.
+        /// The node's id of the peer.
         peer: i64,
         /// Its type, as in the v1 header: at most 12 bytes.
         message_type: String,
         /// Length of the payload, in bytes.
         bytes: u64,
-        /// What the call in which it was processed took, if the source can tell.
+        /// Cost of the call that processed it, if the source measures that.
         cost: Option<Cost>,
     },
     /// The node has handed a message for a peer to its transport.
     Sent {
-        /// The node's number of the peer.
+        /// The node's id of the peer.
         peer: i64,
         /// Its type.
         message_type: String,
         /// Length of the payload, in bytes.
         bytes: u64,
     },
-    /// Bytes of all messages of one type from or to a peer since the window began, from a source
-    /// that does not see messages one by one: how many they were is not known.
+    /// Bytes of all messages of one type from or to a peer since the window began. Comes from a
+    /// source that does not see single messages, so their number is unknown.
     Bytes {
-        /// The node's number of the peer.
+        /// The node's id of the peer.
         peer: i64,
-        /// Whether they came from the peer, not went to it.
+        /// True if received from the peer, false if sent to it.
         received: bool,
         /// Their type.
         message_type: String,
-        /// Their length on the wire, in bytes: payloads and what frames them.
+        /// Length on the wire, in bytes: payloads and framing.
         bytes: u64,
     },
-    /// What the message thread has spent on a peer since the window began, in calls with and
-    /// without a message. Comes at the end of a window, for every peer that was visited.
+    /// What the message thread has spent on a peer since the window began, including calls that
+    /// found no message. Comes at the end of a window, once for every peer that was visited.
     Calls {
-        /// The node's number of the peer.
+        /// The node's id of the peer.
         peer: i64,
         /// Calls that look for messages from it.
         receiving: Calls,
@@ -81,28 +81,28 @@ pub enum Event {
         /// CPU time, in nanoseconds.
         cpu_ns: u64,
     },
-    /// The run time of the message thread since the window began that was in no call for a peer, as
-    /// far as the source sees it: waiting for work, waking up, going through the list of peers.
+    /// Run time of the message thread since the window began that fell into no call for a peer, as
+    /// far as the source can tell: waiting for work, waking up, iterating over the peers.
     Loop {
         /// CPU time, in nanoseconds.
         cpu_ns: u64,
     },
-    /// A window has ended. In it the source saw everything; between windows it saw nothing, for
-    /// sampling. Comes behind the other records of its window.
+    /// A window has ended. The source saw everything within it; a sampling source sees nothing
+    /// between windows. Comes after the other records of its window.
     Window {
         /// When it began.
         start: Time,
-        /// How many events were lost in it, because nobody took them in time.
+        /// How many events were lost in it because the reader was too slow.
         lost: u64,
         /// CPU time that the source itself has cost the node's threads in it, in nanoseconds.
         probes_ns: u64,
-        /// For how much of it, in nanoseconds, a host took away a CPU of this machine: the mean of
-        /// all CPUs.
+        /// Steal time in it: how long a hypervisor withheld a CPU of this machine, in nanoseconds,
+        /// averaged over all CPUs.
         stolen_ns: u64,
     },
 }
 
-/// The longest name of a peer's software, in characters; the network's limit is 256 bytes.
+/// Maximum length of a peer's user agent here, in characters. The protocol's limit is 256 bytes.
 pub const MAX_USER_AGENT: usize = 79;
 
 /// What is known of a connection.
@@ -112,39 +112,39 @@ pub struct Connection {
     pub address: String,
     /// Its type.
     pub kind: ConnectionType,
-    /// The network that it came through.
+    /// The network it uses.
     pub network: Option<Network>,
     /// v1 or v2.
     pub transport: Option<Transport>,
     /// The `relay` flag of the peer's `version`: whether it wants transactions.
     pub relay: Option<bool>,
-    /// The peer's software as its `version` names it, shortened to [`MAX_USER_AGENT`] characters.
+    /// The user agent in the peer's `version`, cut to [`MAX_USER_AGENT`] characters.
     pub user_agent: Option<String>,
-    /// When it was made, if that is known.
+    /// When the connection was made, if known.
     pub since: Option<Time>,
 }
 
-/// The type of a connection, with the names of `getpeerinfo`.
+/// The type of a connection. The names are those of `getpeerinfo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionType {
-    /// The peer has connected.
+    /// Opened by the peer.
     Inbound,
-    /// An automatic connection for everything.
+    /// Automatic, relays transactions, addresses and blocks.
     OutboundFullRelay,
-    /// An automatic connection for blocks alone.
+    /// Automatic, relays blocks only.
     BlockRelayOnly,
-    /// By `addnode`.
+    /// Requested by the operator, with `addnode`.
     Manual,
-    /// A short connection that tests an address.
+    /// Short-lived: tests an address.
     Feeler,
-    /// A short connection that asks for addresses.
+    /// Short-lived: asks for addresses.
     AddrFetch,
-    /// A short connection that broadcasts a transaction of this node.
+    /// Short-lived: broadcasts one of this node's own transactions.
     PrivateBroadcast,
 }
 
 impl ConnectionType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 7] = [
         Self::Inbound,
         Self::OutboundFullRelay,
@@ -155,7 +155,7 @@ impl ConnectionType {
         Self::PrivateBroadcast,
     ];
 
-    /// Its name in `getpeerinfo` and the node's tracepoints.
+    /// The name in `getpeerinfo` and in the node's tracepoints.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! The figures of a report, from a [`Tally`]. As JSON they are for other programs;
-//! [`crate::show`] makes text and a page of them.
+//! The figures of a report, computed from a [`Tally`]. Serialized as JSON for other programs;
+//! [`crate::show`] renders them as text and HTML.
 
 use crate::published;
 use crate::record::Time;
@@ -8,7 +8,7 @@ use crate::tally::{Messages, Slot, Tally, TypeCost};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The version of the JSON's schema.
+/// Version of the JSON schema.
 pub const SCHEMA: u32 = 1;
 
 /// All figures of a report.
@@ -16,57 +16,59 @@ pub const SCHEMA: u32 = 1;
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// `peers`: what this is a report on.
+    /// Always `peers`: the kind of report.
     pub report: &'static str,
     /// The time of the first record and of the last, in microseconds since 1970.
     pub times: Option<(Time, Time)>,
-    /// How much of it was observed, in seconds.
+    /// How much of that time was observed, in seconds.
     pub observed_seconds: f64,
-    /// The share that was observed, from 0 to 1: below 1 if the source sampled.
+    /// Share of the time that was observed, from 0 to 1. Below 1 if the source samples.
     pub observed_share: f64,
-    /// Windows, of this mean length in seconds.
+    /// Number of windows.
     pub windows: u64,
     /// The mean length of a window, in seconds.
     pub window_seconds: f64,
     /// Events that the source lost.
     pub lost: u64,
-    /// The share of the observed time, from 0 to 1, that a host took away from the machine's CPUs.
+    /// Steal time: the share of the observed time, from 0 to 1, that a hypervisor withheld from the
+    /// machine's CPUs.
     pub stolen: f64,
-    /// Whether messages were counted: false if a source told bytes alone.
+    /// Whether messages were counted. False if the source reports bytes only.
     pub counted: bool,
-    /// All peers together, microseconds of CPU per second, over windows. None if the source
-    /// tells no time per peer.
+    /// CPU microseconds per second of all peers together, a value for each window. `None` if the
+    /// source does not measure time per peer.
     pub together: Option<Figures>,
     /// The message thread's own time.
     pub thread: Option<Thread>,
-    /// The node's threads, each pool as one: name, and CPU microseconds per second.
+    /// The node's threads with their CPU microseconds per second. The threads of a pool are one
+    /// entry.
     pub threads: Vec<(String, f64)>,
-    /// What connections cost, by kind.
+    /// Cost of connections by kind.
     pub slots: Vec<SlotRow>,
-    /// What connections cost, by the peers' software: those that cost most in all come first, or
-    /// the most frequent if the source tells no time per peer.
+    /// Cost of connections by the peers' user agent. Sorted by total cost, or by number of peers if
+    /// the source does not measure time per peer.
     pub agents: Vec<AgentRow>,
-    /// Connections under a minute.
+    /// Connections shorter than a minute.
     pub short: Short,
     /// Messages by type.
     pub types: Vec<TypeRow>,
     /// All peers together, over time.
     pub time_line: Vec<TimePoint>,
-    /// What was published, to stand beside.
+    /// Published figures, for comparison.
     pub published: Published,
 }
 
-/// How values are distributed.
+/// Summary of a distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The mean.
     pub mean: f64,
-    /// The standard error of the mean that sampling leaves; None if there are too few windows
-    /// to tell. Not for messages, which are all timed in a window.
+    /// Standard error of the mean due to sampling. `None` with too few windows, and for messages,
+    /// all of which are timed within a window.
     pub error: Option<f64>,
-    /// The median, within 1 %.
+    /// The median, accurate to 1 %.
     pub median: f64,
-    /// 95 % are at or below it, within 1 %.
+    /// The 95th percentile, accurate to 1 %.
     pub p95: f64,
     /// The largest.
     pub worst: f64,
@@ -75,7 +77,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Of a distribution in nanoseconds: in microseconds.
+    /// Converts a distribution from nanoseconds to microseconds.
     fn of(distribution: &Distribution, error_ns: Option<f64>) -> Self {
         let us = |ns: f64| ns / 1e3;
         Self {
@@ -89,124 +91,126 @@ impl Figures {
     }
 }
 
-/// The time of the message thread.
+/// CPU time of the message thread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Thread {
-    /// Its own run time without the probes', in CPU microseconds per second.
+    /// Its run time without the probes' share, in CPU microseconds per second.
     pub us_per_second: f64,
-    /// What the probes took, in CPU microseconds per second of observed time.
+    /// Overhead of the probes, in CPU microseconds per second of observed time.
     pub probes_us_per_second: f64,
-    /// The sum over all peers in the same windows.
+    /// Sum over all peers in the same windows.
     pub peers_us_per_second: f64,
-    /// The thread's loop, which is no peer's: waiting for work, waking up, going through the peers.
+    /// The thread's loop, not attributed to any peer: waiting for work, waking up, iterating over
+    /// the peers.
     pub loop_us_per_second: f64,
-    /// What is neither.
+    /// Run time that is neither.
     pub unaccounted_us_per_second: f64,
-    /// The same as a share of its run time, from 0 to 1.
+    /// The same as a share of the run time, from 0 to 1.
     pub unaccounted: f64,
 }
 
-/// What connections of one kind cost. Microseconds of CPU per second, over connections of a
-/// minute and more, weighted by how long they were observed.
+/// Cost of the connections of one kind, in CPU microseconds per second. Averaged over connections
+/// of at least a minute, weighted by how long each was observed.
 #[derive(Clone, Debug, Serialize)]
 pub struct SlotRow {
     /// The kind.
     pub slot: &'static str,
-    /// Connections of a minute and more.
+    /// Connections of at least a minute.
     pub connections: u64,
-    /// Connections under a minute.
+    /// Connections shorter than a minute.
     pub short: u64,
-    /// Receiving and sending.
+    /// Cost of receiving and sending.
     pub cpu: Option<Figures>,
-    /// The mean of receiving alone.
+    /// Mean cost of receiving.
     pub receiving: Option<f64>,
-    /// The mean of sending alone.
+    /// Mean cost of sending.
     pub sending: Option<f64>,
-    /// Messages from a peer, per second; None if the source does not count them.
+    /// Messages per second from a peer. `None` if the source does not count them.
     pub received_per_second: Option<f64>,
-    /// Messages to a peer, per second; None if the source does not count them.
+    /// Messages per second to a peer. `None` if the source does not count them.
     pub sent_per_second: Option<f64>,
-    /// Bytes from a peer, per second.
+    /// Bytes per second from a peer.
     pub received_bytes_per_second: f64,
-    /// Bytes to a peer, per second.
+    /// Bytes per second to a peer.
     pub sent_bytes_per_second: f64,
-    /// The mean that was published in 2023: the lowest and the highest.
+    /// Lowest and highest mean published in 2023.
     pub published: Option<(f64, f64)>,
 }
 
-/// What connections of peers with one software cost, as in [`SlotRow`].
+/// Cost of the connections of peers with one user agent, as in [`SlotRow`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AgentRow {
-    /// The software, as the peers name it: any text that a stranger sends.
+    /// The user agent. Untrusted text: the peer chooses it.
     pub user_agent: String,
-    /// Connections of a minute and more.
+    /// Connections of at least a minute.
     pub connections: u64,
-    /// Receiving and sending; None if the source tells no time per peer.
+    /// Cost of receiving and sending. `None` if the source does not measure time per peer.
     pub cpu: Option<Figures>,
 }
 
-/// Connections under a minute, which the other figures leave out.
+/// Connections shorter than a minute, which the other figures leave out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Short {
     /// How many.
     pub connections: u64,
-    /// Of so many.
+    /// Number of all connections.
     pub of: u64,
-    /// Their share of the CPU time of all, from 0 to 1; None if the source tells no time.
+    /// Their share of the peers' CPU time, from 0 to 1. `None` if the source does not measure time
+    /// per peer.
     pub cpu_share: Option<f64>,
 }
 
 /// Messages of one type.
 #[derive(Clone, Debug, Serialize)]
 pub struct TypeRow {
-    /// `full-relay`, `block-relay`, or `not known yet` before a peer's `version` was seen.
+    /// `full-relay`, `block-relay`, or `not known yet` if the peer's `version` was not seen.
     pub relay: &'static str,
     /// `received` or `sent`.
     pub direction: &'static str,
     /// The type.
     #[serde(rename = "type")]
     pub message_type: String,
-    /// How many; None if the source does not count them.
+    /// Number of messages. `None` if the source does not count them.
     pub count: Option<u64>,
-    /// Bytes of payload; with framing if they are not counted.
+    /// Bytes of payload, or on the wire if messages are not counted.
     pub bytes: u64,
-    /// CPU microseconds of processing one; received ones, if the source tells it.
+    /// CPU microseconds to process one. Only for received messages, if the source measures it.
     pub cpu: Option<Figures>,
-    /// The mean of wall time, in microseconds. Above CPU time where the thread waited.
+    /// Mean wall time in microseconds. Exceeds the CPU time where the thread waited.
     pub wall_mean: Option<f64>,
-    /// CPU microseconds per second of all of them.
+    /// CPU microseconds per second for all of them.
     pub us_per_second: Option<f64>,
-    /// Quantiles in microseconds for a boxen plot: median, fourths, eighths, and so on: share
-    /// of the values below, and value.
+    /// Letter values for a boxen plot (median, fourths, eighths, ...): the share of values below,
+    /// and the value in microseconds.
     pub letters: Vec<(f64, f64)>,
 }
 
-/// All peers together, in a part of the time.
+/// Cost of all peers together in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimePoint {
     /// Seconds since the first record.
     pub seconds: f64,
-    /// CPU microseconds per second of all peers; None where nothing was observed.
+    /// CPU microseconds per second of all peers. `None` where nothing was observed.
     pub peers: Option<f64>,
-    /// Those of the message thread; None if it was not seen.
+    /// The same of the message thread. `None` if it was not seen.
     pub thread: Option<f64>,
 }
 
-/// What was published.
+/// Published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Published {
-    /// Who says so.
+    /// Where they come from.
     pub source: &'static str,
-    /// All peers together, milliseconds per second: the lowest and the highest mean.
+    /// Lowest and highest mean of all peers together, in milliseconds per second.
     pub together_ms: (f64, f64),
-    /// Their worst second, about.
+    /// Approximate worst second, in milliseconds.
     pub worst_ms: f64,
-    /// The median time of a `tx`, about.
+    /// Approximate median time to process a `tx`, in microseconds.
     pub tx_us: f64,
 }
 
 impl Report {
-    /// The figures of all that a tally has taken in.
+    /// The report of everything in a tally.
     #[must_use]
     pub fn of(tally: &Tally) -> Self {
         let observed = tally.observed_share();
@@ -223,7 +227,7 @@ impl Report {
             unaccounted_us_per_second: thread.unaccounted_ns() as f64 / 1e3 / thread.seconds,
             unaccounted: thread.unaccounted(),
         });
-        // Those of a pool are numbered: b-http.00, b-http.01, ...
+        // The threads of a pool are numbered: b-http.00, b-http.01, ...
         let mut threads: BTreeMap<&str, f64> = BTreeMap::new();
         for (name, cost) in tally.threads() {
             let pool = name.split('.').next().unwrap_or(name);
@@ -374,8 +378,8 @@ impl Report {
     }
 }
 
-/// The letter values of a distribution in nanoseconds, in microseconds: the median, then pairs
-/// that leave a fourth, an eighth, a sixteenth ... outside, as long as 10 values are.
+/// Letter values, in microseconds, of a distribution in nanoseconds: the median, then pairs that
+/// leave a fourth, an eighth, a sixteenth, ... outside, as long as at least 10 values are outside.
 fn letters(cpu: &Distribution) -> Vec<(f64, f64)> {
     let at = |share: f64| (share, cpu.quantile(share) / 1e3);
     let mut letters = Vec::new();

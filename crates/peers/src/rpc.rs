@@ -1,6 +1,6 @@
-//! The source that needs no privilege: Bitcoin Core's RPC `getpeerinfo`, looked at again and
-//! again. It tells bytes by type of message, neither counts nor time per peer. The times of the
-//! node's threads are added where the node's process is known.
+//! The unprivileged source: polls Bitcoin Core's RPC `getpeerinfo`. It reports bytes by message
+//! type, but no message counts and no CPU time per peer. If the node's process is known, it adds
+//! the CPU time of the node's threads.
 
 use crate::process::{Process, Thread, stolen_ns, used};
 use crate::record::{
@@ -19,53 +19,53 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The longest answer that is taken, in bytes. A peer takes 3 kB of one.
+/// Maximum length of an answer, in bytes. A peer takes about 3 kB.
 pub const MAX_ANSWER: u64 = 32 << 20;
 
-/// The longest cookie file that is taken, in bytes. The node's has 75.
+/// Maximum length of a cookie file, in bytes. The node's has 75.
 const MAX_COOKIE: u64 = 1024;
 
-/// How much of what the node says is quoted in an error, in characters.
+/// Maximum length of node output quoted in an error, in characters.
 const MAX_QUOTE: usize = 200;
 
-/// The longest address that is taken, in bytes.
+/// Maximum length of a peer's address, in bytes.
 const MAX_ADDRESS: usize = 256;
 
-/// The most peers that are taken from an answer. No node has so many.
+/// Maximum number of peers in an answer. No node has that many.
 pub const MAX_PEERS: usize = 10_000;
 
-/// The most types of messages that are taken of a peer, for each direction. Bitcoin Core has 37.
+/// Maximum number of message types of a peer in each direction. Bitcoin Core has 37.
 pub const MAX_TYPES: usize = 100;
 
-/// The most byte counts that are taken from an answer: those of 2,700 peers with all of Bitcoin
-/// Core's types in both directions.
+/// Maximum number of byte counts in an answer: 2,700 peers with all of Bitcoin Core's message types
+/// in both directions.
 pub const MAX_COUNTS: usize = 200_000;
 
-/// How long the node may take for an answer.
+/// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How often it is asked whether to go on, between looks.
+/// How often to check between requests whether to go on.
 const POLL: Duration = Duration::from_millis(50);
 
 const REQUEST: &str = r#"{"jsonrpc":"1.0","id":"packetlane","method":"getpeerinfo","params":[]}"#;
 
-/// How to show the node who asks.
+/// How to authenticate at the node.
 #[derive(Clone)]
 pub enum Auth {
-    /// By the file that the node writes at each start. It is read at each look.
+    /// With the cookie file that the node writes at each start. It is read for each request.
     Cookie(PathBuf),
-    /// By a user of the node's configuration.
+    /// With a user from the node's configuration.
     Password {
         /// The user.
         user: String,
-        /// The password, which neither `Debug` nor an error shows.
+        /// The password. Neither `Debug` nor an error shows it.
         password: String,
     },
 }
 
 impl Auth {
-    /// By the cookie in the default folder of the chain whose RPC has this port by default. For
-    /// another port, by the only cookie in the default folders.
+    /// The cookie in the default data folder of the chain that uses this RPC port by default. For
+    /// any other port, the only cookie in the default data folders.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Auth {
         }
     }
 
-    /// The `Authorization` header.
+    /// The value of the `Authorization` header.
     fn header(&self) -> Result<String, RpcError> {
         let text = match self {
             Self::Cookie(path) => {
@@ -114,7 +114,7 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// What it is, without the secret.
+/// Shows the method, without the secret.
 impl fmt::Display for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -124,7 +124,7 @@ impl fmt::Display for Auth {
     }
 }
 
-/// The default ports of the RPC, and the chains' folders in the data folder.
+/// The chains: default RPC port, and folder within the data folder.
 const CHAINS: [(u16, &str); 5] = [
     (8332, ""),
     (18332, "testnet3"),
@@ -133,7 +133,7 @@ const CHAINS: [(u16, &str); 5] = [
     (18443, "regtest"),
 ];
 
-/// Where the node keeps its data if it is not told.
+/// The node's default data folder.
 fn data_folder() -> Option<PathBuf> {
     let home = std::env::home_dir()?;
     Some(match cfg!(target_os = "macos") {
@@ -142,62 +142,62 @@ fn data_folder() -> Option<PathBuf> {
     })
 }
 
-/// Why the RPC tells nothing.
+/// Why the RPC gives no answer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RpcError {
-    /// The address is not one.
+    /// Not a valid address.
     Address {
-        /// What was given.
+        /// The address given.
         address: String,
     },
-    /// It is not clear which cookie file it is.
+    /// No cookie file was found, or several.
     NoCookie {
-        /// Where it was looked for.
+        /// Where they were searched.
         folder: Option<PathBuf>,
     },
     /// The cookie file cannot be read.
     Cookie {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// Nobody answers, or not in time, or not in HTTP.
+    /// No answer, no answer in time, or no HTTP.
     NoAnswer {
-        /// Whom was asked.
+        /// The RPC's address.
         address: String,
-        /// Why.
+        /// The cause.
         error: Box<ureq::Error>,
     },
-    /// The node does not accept the cookie or the password.
+    /// The node rejects the cookie or the password.
     Unauthorized {
-        /// Whom was asked.
+        /// The RPC's address.
         address: String,
-        /// What it does not accept.
+        /// What it rejects.
         auth: Auth,
     },
     /// The answer is longer than [`MAX_ANSWER`].
     TooLong {
-        /// Who answered.
+        /// The RPC's address.
         address: String,
     },
-    /// The answer is not that of `getpeerinfo`.
+    /// The answer is not a valid answer to `getpeerinfo`.
     Malformed {
-        /// Who answered.
+        /// The RPC's address.
         address: String,
-        /// The status of HTTP.
+        /// The HTTP status.
         status: u16,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         what: String,
     },
-    /// The node says that it cannot answer: it starts, or this user may not ask that.
+    /// The node returns an error: it is still starting, or this user may not call `getpeerinfo`.
     Refused {
-        /// Who answered.
+        /// The RPC's address.
         address: String,
-        /// The node's number of the error.
+        /// The node's error code.
         code: i64,
-        /// What it says.
+        /// The node's error message.
         message: String,
     },
     /// The node's process has ended.
@@ -214,19 +214,19 @@ impl fmt::Display for RpcError {
         };
         match self {
             Self::Address { address } => {
-                write!(f, "{address} is no address of an RPC: HOST:PORT is")
+                write!(f, "{address} is not an RPC address: use HOST:PORT")
             }
             Self::NoCookie { folder } => {
-                f.write_str("no cookie file of the node is found")?;
-                if let Some(folder) = folder {
-                    write!(f, ", or several are, in {}", Name(folder))?;
+                match folder {
+                    Some(folder) => write!(f, "no cookie file, or several, in {}", Name(folder))?,
+                    None => f.write_str("no cookie file: the home folder is unknown")?,
                 }
-                f.write_str("; name it by --rpc-cookie, or the user by --rpc-user")
+                f.write_str("; name the file with --rpc-cookie, or the user with --rpc-user")
             }
             Self::Cookie { path, error } => write!(
                 f,
-                "cannot read the node's cookie {}: {error}; name it by --rpc-cookie, or the user \
-                 by --rpc-user",
+                "cannot read the node's cookie {}: {error}; name the file with --rpc-cookie, or \
+                 the user with --rpc-user",
                 Name(path)
             ),
             Self::NoAnswer { address, error } => {
@@ -234,11 +234,11 @@ impl fmt::Display for RpcError {
                 write!(f, "the RPC at {address} does not answer: {error}")
             }
             Self::Unauthorized { address, auth } => {
-                write!(f, "the RPC at {address} does not accept {auth}")
+                write!(f, "the RPC at {address} rejects {auth}")
             }
             Self::TooLong { address } => write!(
                 f,
-                "the RPC at {address} answers with more than {} MiB",
+                "the RPC at {address} sends an answer longer than {} MiB",
                 MAX_ANSWER >> 20
             ),
             Self::Malformed {
@@ -247,8 +247,8 @@ impl fmt::Display for RpcError {
                 what,
             } => write!(
                 f,
-                "the RPC at {address} does not answer getpeerinfo as a node does (HTTP {status}): \
-                 {}",
+                "the RPC at {address} does not answer getpeerinfo like a Bitcoin Core node (HTTP \
+                 {status}): {}",
                 quote(what)
             ),
             Self::Refused {
@@ -257,7 +257,7 @@ impl fmt::Display for RpcError {
                 message,
             } => write!(
                 f,
-                "the RPC at {address} refuses getpeerinfo: {} ({code})",
+                "the RPC at {address} returns an error for getpeerinfo: {} ({code})",
                 quote(message)
             ),
             Self::Ended(error) => error.fmt(f),
@@ -267,7 +267,7 @@ impl fmt::Display for RpcError {
 
 impl std::error::Error for RpcError {}
 
-/// The peers of one node, by its RPC.
+/// Observes a node's peers through its RPC.
 #[derive(Debug)]
 pub struct Rpc {
     agent: ureq::Agent,
@@ -275,11 +275,11 @@ pub struct Rpc {
     auth: Auth,
     process: Option<Process>,
     last: Look,
-    /// Whether the peers of the first look were given to somebody.
+    /// Whether the peers of the first poll were reported.
     told: bool,
 }
 
-/// What one look has shown.
+/// The result of one poll.
 #[derive(Debug)]
 struct Look {
     time: Time,
@@ -291,16 +291,16 @@ struct Look {
 
 #[derive(Debug)]
 struct Peer {
-    /// None if it is of a type that this program does not know.
+    /// `None` if its connection type is unknown to this program.
     connection: Option<Connection>,
-    /// Its address and when it was made: another one of the same number has others.
+    /// Address and connection time: they tell it from another peer with the same id.
     made: (String, u64),
     received: Bytes,
     sent: Bytes,
 }
 
 impl Peer {
-    /// Whether this is the connection that was `before`, not one of a node that has restarted.
+    /// Whether this is the same connection as `before`, not one of a restarted node.
     fn continues(&self, before: &Self) -> bool {
         let grow = |now: &Bytes, before: &Bytes| {
             let mut before = before.0.iter();
@@ -313,19 +313,19 @@ impl Peer {
 }
 
 impl Rpc {
-    /// Looks at the node's peers for the first time. `address` is HOST:PORT. The times of the
-    /// threads are those of `process`, which is the same node, if it runs here.
+    /// Polls the node for the first time. `address` is HOST:PORT. If the same node runs on this
+    /// machine, pass its `process` to add the CPU times of its threads.
     ///
     /// # Errors
     ///
     /// See [`RpcError`].
     pub fn connect(address: &str, auth: Auth, process: Option<Process>) -> Result<Self, RpcError> {
         port(address)?;
-        // Whatever the environment says of proxies: the password is for the node alone.
+        // Ignore proxy settings of the environment: the password is for the node only.
         let config = ureq::Agent::config_builder()
             .proxy(None)
             .max_redirects(0)
-            // A connection for each look: the node closes them when it restarts.
+            // A new connection for each poll: the node may have restarted since the last one.
             .max_idle_connections(0)
             .http_status_as_error(false)
             .timeout_global(Some(LIMIT));
@@ -346,11 +346,11 @@ impl Rpc {
     }
 }
 
-/// The port of HOST:PORT.
+/// The port in HOST:PORT.
 ///
 /// # Errors
 ///
-/// [`RpcError::Address`] if it is not that.
+/// [`RpcError::Address`] if it has another form.
 pub fn port(address: &str) -> Result<u16, RpcError> {
     let parts = address.rsplit_once(':');
     let host = |host: &str| !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);
@@ -383,8 +383,7 @@ fn look(
     })
 }
 
-/// The node's answer, of which other parts are not looked at. No more of it is ever in memory than
-/// is kept.
+/// The parts of the node's answer that are used. Unused parts are never kept in memory.
 #[derive(serde::Deserialize)]
 struct Answer {
     result: Option<Peers>,
@@ -402,19 +401,19 @@ struct PeerInfo {
     id: i64,
     addr: String,
     conntime: u64,
-    /// The peer's protocol version: 0 before its `version` has come.
+    /// The peer's protocol version: 0 until its `version` arrives.
     version: i64,
     relaytxes: bool,
     subver: Option<String>,
     bytessent_per_msg: Bytes,
     bytesrecv_per_msg: Bytes,
-    // Not in nodes before 0.21, 0.21 and 26.
+    // Missing before versions 0.21, 0.21 and 26.
     network: Option<String>,
     connection_type: Option<String>,
     transport_protocol_type: Option<String>,
 }
 
-/// The peers of an answer: up to [`MAX_PEERS`], with up to [`MAX_COUNTS`] byte counts in all.
+/// The peers of an answer: at most [`MAX_PEERS`], with at most [`MAX_COUNTS`] byte counts.
 struct Peers(BTreeMap<i64, Peer>);
 
 impl<'de> Deserialize<'de> for Peers {
@@ -443,7 +442,10 @@ impl<'de> Deserialize<'de> for Peers {
                         )));
                     }
                     if info.addr.len() > MAX_ADDRESS {
-                        return Err(A::Error::custom(format!("peer {} has no address", info.id)));
+                        return Err(A::Error::custom(format!(
+                            "peer {} has no valid address",
+                            info.id
+                        )));
                     }
                     peers.insert(info.id, peer(info));
                 }
@@ -455,7 +457,7 @@ impl<'de> Deserialize<'de> for Peers {
     }
 }
 
-/// Bytes by type of message: up to [`MAX_TYPES`].
+/// Bytes by message type: at most [`MAX_TYPES`] types.
 #[derive(Debug, Default)]
 struct Bytes(BTreeMap<MessageType, u64>);
 
@@ -467,7 +469,7 @@ impl<'de> Deserialize<'de> for Bytes {
             type Value = Bytes;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("bytes by type of message")
+                f.write_str("bytes by message type")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Bytes, A::Error> {
@@ -475,12 +477,12 @@ impl<'de> Deserialize<'de> for Bytes {
                 while let Some((name, count)) = map.next_entry::<String, u64>()? {
                     let Ok(message_type) = MessageType::new(name.as_bytes()) else {
                         let name: String = name.chars().take(MAX_QUOTE).collect();
-                        return Err(A::Error::custom(format!("{name} is no type of message")));
+                        return Err(A::Error::custom(format!("{name} is not a message type")));
                     };
                     bytes.insert(message_type, count);
                     if bytes.len() > MAX_TYPES {
                         return Err(A::Error::custom(format!(
-                            "a peer with more than {MAX_TYPES} types of messages"
+                            "a peer with more than {MAX_TYPES} message types"
                         )));
                     }
                 }
@@ -548,7 +550,7 @@ fn peer(info: PeerInfo) -> Peer {
         address: info.addr.clone(),
         kind,
         network: Network::from_name(&text(&info.network)),
-        // While it is not known, this says "detecting".
+        // Until it is known, this is "detecting".
         transport: Transport::from_name(&text(&info.transport_protocol_type)),
         relay: (info.version != 0).then_some(info.relaytxes),
         user_agent: info
@@ -569,19 +571,19 @@ impl Source for Rpc {
     fn abilities(&self) -> &'static str {
         match self.process {
             Some(_) => {
-                "RPC: bytes by type of message, with framing, and the run time of the node's \
-                 threads; no counts, no CPU time per peer; a peer that comes and goes between two \
-                 looks is not seen"
+                "RPC: bytes by message type, including framing, and CPU time of the node's \
+                 threads; no message counts, no CPU time per peer; misses peers that connect and \
+                 disconnect between two polls"
             }
             None => {
-                "RPC: bytes by type of message, with framing; no counts, no CPU time; a peer that \
-                 comes and goes between two looks is not seen"
+                "RPC: bytes by message type, including framing; no message counts, no CPU time; \
+                 misses peers that connect and disconnect between two polls"
             }
         }
     }
 
-    /// The window begins with the last look, so that windows follow each other, and ends with a
-    /// new look `window` later.
+    /// The window begins at the previous poll and ends with a new poll `window` later, so there are
+    /// no gaps between windows.
     fn watch(
         &mut self,
         window: Duration,
@@ -655,8 +657,8 @@ impl Source for Rpc {
     }
 }
 
-/// Another source, of the same node, with what the RPC knows of each connection filled in: v1 or
-/// v2, network, age and relay flag of the peers that were there before.
+/// Combines another source with the RPC of the same node. The RPC provides v1 or v2, network, age
+/// and relay flag, also of peers that connected before the source was attached.
 pub struct Described {
     source: Box<dyn Source>,
     rpc: Rpc,
@@ -664,7 +666,7 @@ pub struct Described {
 }
 
 impl Described {
-    /// `source`, with what `rpc` knows.
+    /// Adds to `source` what `rpc` knows about each connection.
     #[must_use]
     pub fn new(source: Box<dyn Source>, rpc: Rpc) -> Self {
         Self {
@@ -677,8 +679,8 @@ impl Described {
 
 impl Source for Described {
     fn abilities(&self) -> &'static str {
-        "probes: CPU and wall time of every call for every peer, messages both ways; and by RPC, \
-         v1 or v2 and the network of each"
+        "probes: CPU and wall time of every call for every peer, all messages; with the RPC: v1 \
+         or v2, network and relay flag of every peer"
     }
 
     fn watch(
@@ -702,7 +704,7 @@ impl Source for Described {
                 });
             }
         }
-        // Those that went while the other source did not look.
+        // Peers that disconnected while the other source was detached.
         for &peer in self.known.keys() {
             if !connections.contains_key(&peer) {
                 take(Record {

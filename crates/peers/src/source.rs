@@ -1,20 +1,20 @@
-//! What all ways of seeing a node have in common.
+//! The common interface of all sources.
 
 use crate::record::Record;
 use std::fmt;
 use std::time::Duration;
 
-/// A way of seeing what a node does for its peers.
+/// A way to observe what a node does for its peers.
 pub trait Source {
-    /// What it can tell, and what it cannot, in one sentence for a person.
+    /// One sentence for the user: what the source measures and what it cannot.
     fn abilities(&self) -> &'static str;
 
-    /// Watches the node for `window`, or until `go_on` says no, and gives what it saw to `take`,
+    /// Observes the node for `window`, or until `go_on` returns false. Passes each record to `take`
     /// in order, the end of the window last.
     ///
     /// # Errors
     ///
-    /// If the node has ended, or can no longer be seen. What was given until then is true.
+    /// If the node has ended or can no longer be observed. Records passed before that are valid.
     fn watch(
         &mut self,
         window: Duration,
@@ -22,12 +22,12 @@ pub trait Source {
         take: &mut dyn FnMut(Record),
     ) -> Result<(), SourceError>;
 
-    /// Takes away what watching has put into the node, until the next window. Without it that stays
-    /// in the node: the next window begins where the last one has ended, and nothing is missed.
+    /// Detaches from the node until the next window. Without this call, the source stays attached:
+    /// the next window begins where the last one ended, and nothing is missed.
     fn rest(&mut self) {}
 }
 
-/// Why a node cannot be seen, or no longer.
+/// Why a node cannot be observed, or no longer.
 #[derive(Debug)]
 pub struct SourceError(Box<dyn std::error::Error + Send + Sync>);
 
@@ -36,8 +36,8 @@ impl SourceError {
         Self(Box::new(error))
     }
 
-    /// The error of the source itself: a [`ProcessError`](crate::ProcessError), an
-    /// [`RpcError`](crate::rpc::RpcError) or one of the probes.
+    /// The underlying error: a [`ProcessError`](crate::ProcessError), an
+    /// [`RpcError`](crate::rpc::RpcError), or one of the probes.
     #[must_use]
     pub fn cause(&self) -> &(dyn std::error::Error + 'static) {
         &*self.0

@@ -1,20 +1,19 @@
-//! Statistics that are added to one value at a time, in bounded memory.
+//! Online statistics in bounded memory.
 
-/// How much wider a bucket is than the one before it.
+/// Ratio of the widths of two neighbouring buckets.
 const STEP: f64 = 1.02;
 
-/// The number of buckets: up to 10^19 or so.
+/// Number of buckets: covers values up to about 10^19.
 const BUCKETS: usize = 2210;
 
-/// How values are distributed: a histogram whose buckets are 2 % wide, so that a quantile is
-/// within 1 % of the value that it stands for. Mean, deviation, least and most are exact.
-/// At most 18 KB.
+/// A weighted distribution: a histogram whose buckets are 2 % wide, so quantiles are accurate to 1
+/// %. Mean, deviation, minimum and maximum are exact. At most 18 KB.
 ///
-/// A value is not negative; below 1 it counts as 0. Each has a weight, such as the time that it
-/// lasted.
+/// Values must not be negative; those below 1 count as 0. Each value has a weight, such as its
+/// duration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Distribution {
-    /// Weights; bucket 0 is for 0, bucket n for values from [`STEP`]^(n-1) on.
+    /// Weights. Bucket 0 is for the value 0, bucket n for values from [`STEP`]^(n-1).
     buckets: Vec<f64>,
     count: u64,
     weight: f64,
@@ -24,7 +23,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Adds a value. What is not finite, or has no weight, is not added.
+    /// Adds a value. Ignores non-finite values and values without weight.
     pub fn add(&mut self, value: f64, weight: f64) {
         if !(value.is_finite() && value >= 0.0 && weight.is_finite() && weight > 0.0) {
             return;
@@ -44,7 +43,7 @@ impl Distribution {
         self.max = self.max.max(value);
     }
 
-    /// Adds all values of another.
+    /// Adds all values of another distribution.
     pub fn merge(&mut self, other: &Self) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0.0);
@@ -59,7 +58,7 @@ impl Distribution {
         self.max = self.max.max(other.max);
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -74,7 +73,7 @@ impl Distribution {
         }
     }
 
-    /// The standard deviation: of the values themselves, not of their mean.
+    /// The standard deviation of the values (not the error of their mean).
     #[must_use]
     pub fn deviation(&self) -> f64 {
         match self.weight > 0.0 {
@@ -91,14 +90,14 @@ impl Distribution {
         self.max
     }
 
-    /// The value that a share of the weight, from 0 to 1, is at or below. Within 1 %.
+    /// The value at or below which this share of the weight lies, from 0 to 1. Accurate to 1 %.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
         let wanted = self.weight * share.clamp(0.0, 1.0);
         let mut below = 0.0;
         for (bucket, weight) in self.buckets.iter().enumerate() {
             below += weight;
-            // The weights' sum may differ from their total in the last bits.
+            // The sum of the weights may differ from their total in the last bits.
             if below >= wanted * (1.0 - 1e-12) && *weight > 0.0 {
                 return match bucket {
                     0 => 0.0,
@@ -110,7 +109,7 @@ impl Distribution {
     }
 }
 
-/// An amount per second, seen through windows of time.
+/// An amount per second, sampled in windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rate {
     windows: u64,
@@ -122,7 +121,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Adds a window: how long it was, in seconds, and the amount in it.
+    /// Adds a window: its length in seconds, and the amount in it.
     pub fn add(&mut self, seconds: f64, amount: f64) {
         self.windows += 1;
         self.seconds += seconds;
@@ -132,19 +131,19 @@ impl Rate {
         self.seconds_squared += seconds * seconds;
     }
 
-    /// How long all windows were, in seconds.
+    /// Total length of all windows, in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.seconds
     }
 
-    /// The amount in all windows.
+    /// Total amount in all windows.
     #[must_use]
     pub fn amount(&self) -> f64 {
         self.amount
     }
 
-    /// The amount per second; 0 if there was no window.
+    /// Amount per second. 0 if there was no window.
     #[must_use]
     pub fn per_second(&self) -> f64 {
         match self.seconds > 0.0 {
@@ -153,11 +152,11 @@ impl Rate {
         }
     }
 
-    /// The standard error that is left because only a share of the time, from 0 to 1, was in
-    /// windows: 0 if all was. `None` for fewer than 2 windows.
+    /// The standard error due to sampling. `observed` is the share of time in windows, from 0 to 1.
+    /// 0 if all time was observed, `None` with fewer than 2 windows.
     ///
-    /// It is that of a ratio estimator over windows taken at random. Rare and costly events,
-    /// such as blocks, may be in no window at all, which no error can show.
+    /// It is the error of a ratio estimator over random windows. No error estimate covers rare,
+    /// costly events (such as blocks) that fall outside all windows.
     #[must_use]
     pub fn error(&self, observed: f64) -> Option<f64> {
         if observed >= 1.0 {
@@ -175,8 +174,8 @@ impl Rate {
     }
 }
 
-/// What each of two things costs, from the sums of both: calls that send, and the messages that
-/// they send. Least squares through 0.
+/// Splits a total cost between two kinds of events, such as calls that send and the messages they
+/// send, by least squares through 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
     aa: f64,
@@ -190,7 +189,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Adds how many there were of `a` and of `b`, and what they cost together.
+    /// Adds an observation: the numbers of `a` and of `b`, and their joint cost.
     pub fn add(&mut self, a: f64, b: f64, cost: f64) {
         self.aa += a * a;
         self.ab += a * b;
@@ -202,7 +201,7 @@ impl Shares {
         self.c += cost;
     }
 
-    /// Adds all that another has.
+    /// Adds all observations of another.
     pub fn merge(&mut self, other: &Self) {
         self.aa += other.aa;
         self.ab += other.ab;
@@ -214,9 +213,8 @@ impl Shares {
         self.c += other.c;
     }
 
-    /// The cost of one `a` and of one `b`. Neither is negative, and together they give the
-    /// whole cost. Where the two came in step, so that nothing tells them apart, all is the
-    /// cost of `a`.
+    /// Cost of one `a` and of one `b`. Neither is negative, and together they account for the whole
+    /// cost. If `a` and `b` always occurred in proportion, all cost is attributed to `a`.
     #[must_use]
     pub fn each(&self) -> (f64, f64) {
         if self.a <= 0.0 {
@@ -227,7 +225,7 @@ impl Shares {
             true => (self.aa * self.bc - self.ab * self.ac) / determinant,
             false => 0.0,
         };
-        // At most all of it.
+        // At most the whole cost.
         let of_b = match self.b > 0.0 {
             true => of_b.clamp(0.0, self.c / self.b),
             false => 0.0,
@@ -289,7 +287,7 @@ mod tests {
         assert_eq!(twice.buckets.len(), BUCKETS);
     }
 
-    /// The printed error is what the estimates really spread by.
+    /// The reported standard error matches the actual spread of the estimates.
     #[test]
     fn the_error_of_a_sample_is_its_spread() {
         let mut rng = StdRng::seed_from_u64(2);
@@ -297,7 +295,7 @@ mod tests {
         for _ in 0..400 {
             let mut rate = Rate::default();
             for _ in 0..100 {
-                // A tenth of the windows, of differing lengths, with bursts.
+                // A tenth of the windows, with varying lengths and bursts.
                 let seconds = rng.random_range(0.05..0.15);
                 let burst = if rng.random_bool(0.1) { 5.0 } else { 0.5 };
                 rate.add(seconds, seconds * burst * rng.random_range(0.5..1.5));
@@ -342,7 +340,7 @@ mod tests {
         assert!((call / 3.0 - 1.0).abs() < 0.1, "{call}");
         assert!((message / 40.0 - 1.0).abs() < 0.1, "{message}");
 
-        // In step: nothing tells them apart.
+        // Always in proportion: cannot be separated.
         let mut shares = Shares::default();
         for n in 1..10 {
             shares.add(f64::from(n), 2.0 * f64::from(n), 6.0 * f64::from(n));

@@ -1,54 +1,52 @@
-//! From records to figures: what each peer costs, what each kind of slot costs, and what each
-//! type of message costs.
+//! Aggregates records: cost by peer, by kind of slot and by message type.
 //!
-//! [`Tally`] takes one record at a time and holds no record, so it serves a live table as well
-//! as a report on a week. It counts only time that was observed: the windows between which a
-//! source that samples sees nothing.
+//! [`Tally`] consumes records one at a time and keeps none, so it serves both a live table and a
+//! report on a week. Only observed time counts: a sampling source sees nothing between its windows.
 //!
-//! Memory: [`Distribution`]s of 18 KB at most, for each slot and each of up to
-//! [`MAX_TYPES`] types of messages; a line for each peer that is connected, up to
-//! [`MAX_PEERS`]; and [`MAX_POINTS`] points of the time line.
+//! Memory: [`Distribution`]s of at most 18 KB for each slot and each message type (at most
+//! [`MAX_TYPES`]), an entry for each connected peer (at most [`MAX_PEERS`]), and [`MAX_POINTS`]
+//! points of the time line.
 
 use crate::process::MESSAGE_THREAD;
 use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Record, Time};
 use crate::statistics::{Distribution, Rate, Shares};
 use std::collections::BTreeMap;
 
-/// Types of messages beyond these are counted together, as [`OTHER_TYPE`]: a peer can make them
-/// up.
+/// Maximum number of message types. Further ones are counted together as [`OTHER_TYPE`], because
+/// peers can invent types.
 pub const MAX_TYPES: usize = 100;
 
-/// The types of messages that come to a node once, however many peers it has: it asks one of them
-/// for a transaction or a block, and three at most for compact blocks.
+/// Message types that a node receives once, whatever its number of peers: it requests a transaction
+/// or a block from one of them, a compact block from at most three.
 pub const ONCE: [&str; 4] = ["tx", "block", "cmpctblock", "blocktxn"];
 
-/// The name of the types beyond [`MAX_TYPES`].
+/// The name for message types beyond [`MAX_TYPES`].
 pub const OTHER_TYPE: &str = "*other*";
 
-/// Software that peers name beyond this many names is [`OTHER_AGENT`].
+/// Maximum number of user agents. Further ones are counted together as [`OTHER_AGENT`].
 pub const MAX_AGENTS: usize = 200;
 
-/// The name of the software beyond [`MAX_AGENTS`].
+/// The name for user agents beyond [`MAX_AGENTS`].
 pub const OTHER_AGENT: &str = "(other)";
 
-/// Peers that are connected at the same time, beyond these, are not told apart. No node has so
-/// many.
+/// Maximum number of connected peers. Records of further ones are ignored and counted in
+/// [`Tally::crowded`]. No node has that many.
 pub const MAX_PEERS: usize = 10_000;
 
-/// Points of the time line. When there are more, they are joined in pairs.
+/// Maximum number of points of the time line. Beyond it, neighbouring points are merged.
 pub const MAX_POINTS: usize = 1200;
 
-/// A connection that lived less is short, in microseconds: most are of those who only look.
+/// Connections shorter than this are short, in microseconds. Most of these are crawlers.
 pub const SHORT: Time = 60_000_000;
 
 const SECOND: f64 = 1e6;
 
-/// What a connection is to the node.
+/// The role of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Slot {
-    /// Outbound, for everything.
+    /// Outbound, relays transactions, addresses and blocks.
     OutboundFullRelay,
-    /// Outbound, for blocks alone.
+    /// Outbound, relays blocks only.
     OutboundBlockRelay,
     /// Inbound, from a peer that wants transactions.
     InboundFullRelay,
@@ -56,16 +54,16 @@ pub enum Slot {
     InboundBlockRelay,
     /// Inbound, before the peer's `version` was seen.
     Inbound,
-    /// By `addnode`.
+    /// Requested with `addnode`.
     Manual,
-    /// A short connection of the node's own: feeler, addr-fetch, private broadcast.
+    /// A short-lived outbound connection: feeler, addr-fetch, private broadcast.
     Short,
-    /// Of a connection that the source has not described.
+    /// Kind unknown: the source has seen no message and no connection event of this peer.
     Unknown,
 }
 
 impl Slot {
-    /// All of them, in the order of tables.
+    /// All kinds, in the order of tables.
     pub const ALL: [Self; 8] = [
         Self::OutboundFullRelay,
         Self::InboundFullRelay,
@@ -77,7 +75,7 @@ impl Slot {
         Self::Unknown,
     ];
 
-    /// What this connection is.
+    /// The slot of a connection.
     #[must_use]
     pub fn of(connection: &Connection) -> Self {
         match (connection.kind, connection.relay) {
@@ -96,7 +94,7 @@ impl Slot {
         }
     }
 
-    /// Its name in tables.
+    /// The name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -107,11 +105,11 @@ impl Slot {
             Self::Inbound => "inbound, relay unknown",
             Self::Manual => "manual",
             Self::Short => "feeler, addr-fetch",
-            Self::Unknown => "not described",
+            Self::Unknown => "kind unknown",
         }
     }
 
-    /// Whether transactions are relayed on it, if that is known.
+    /// Whether it relays transactions, if known.
     #[must_use]
     pub fn full_relay(self) -> Option<bool> {
         match self {
@@ -122,12 +120,12 @@ impl Slot {
     }
 }
 
-/// How many messages, and their bytes.
+/// A number of messages, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Messages {
-    /// How many; of no meaning if not [`Tally::counted`].
+    /// The number. Meaningless unless [`Tally::counted`].
     pub count: u64,
-    /// Bytes of their payloads; with framing from a source that sees no single messages.
+    /// Payload bytes. Includes framing if the source does not see single messages.
     pub bytes: u64,
 }
 
@@ -142,24 +140,24 @@ impl Messages {
     }
 }
 
-/// What was seen of a peer in some time.
+/// What was observed of a peer in some period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Calls that look for messages from it. Their cost has that of its messages.
+    /// Calls that look for messages from it. Includes the cost of processing them.
     pub receiving: Calls,
-    /// Calls that look for what to send to it.
+    /// Calls that look for messages to send to it.
     pub sending: Calls,
     /// Messages from it.
     pub received: Messages,
     /// Messages to it.
     pub sent: Messages,
-    /// Those of the `receiving` calls that processed a message.
+    /// The `receiving` calls that processed a message.
     pub processed: Calls,
-    /// What of `received` is of the types [`ONCE`].
+    /// The part of `received` of the types [`ONCE`].
     pub once: Messages,
-    /// What of `processed` is of the types [`ONCE`].
+    /// The part of `processed` of the types [`ONCE`].
     pub once_processed: Calls,
-    /// How much time was observed, in microseconds.
+    /// Observed time, in microseconds.
     pub observed: Time,
 }
 
@@ -195,18 +193,18 @@ fn add_cost(to: &mut Cost, cost: Cost) {
     to.cpu_ns = to.cpu_ns.saturating_add(cost.cpu_ns);
 }
 
-/// A peer that is connected.
+/// A connected peer.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// What is known of the connection.
+    /// What is known about the connection.
     pub connection: Option<Connection>,
-    /// What it is to the node.
+    /// The slot that it occupies.
     pub slot: Slot,
-    /// When it was made, or first seen if that is not known.
+    /// When it connected, or was first seen if that is unknown.
     pub since: Time,
-    /// In all windows.
+    /// Sum over all windows.
     pub seen: Seen,
-    /// In the last window.
+    /// Sum over the last window.
     pub latest: Seen,
     /// CPU time of receiving and sending, in nanoseconds.
     pub cpu: Rate,
@@ -214,19 +212,19 @@ pub struct Peer {
     pub receiving: Rate,
     /// CPU time of sending alone.
     pub sending: Rate,
-    /// What its messages cost, by type: an index for [`Tally::type_name`].
+    /// Cost of its messages by type, an index for [`Tally::type_name`].
     types: BTreeMap<u16, Calls>,
-    /// In the window that has not ended.
+    /// Sum over the current window.
     open: Seen,
     gone: Option<Time>,
-    /// Whether it was there when the recording began, with no word of since when.
+    /// Whether it was connected before the recording began, at an unknown time.
     old: bool,
-    /// For the model of a plan.
+    /// Input of a plan's model.
     shares: Shares,
 }
 
 impl Peer {
-    /// The type of message that has cost most CPU time of the message thread, and that time in
+    /// The message type with the highest CPU cost in the message thread, and that cost in
     /// nanoseconds.
     #[must_use]
     pub fn costliest<'t>(&self, tally: &'t Tally) -> Option<(&'t str, u64)> {
@@ -237,36 +235,36 @@ impl Peer {
         Some((tally.type_name(*most.0), most.1.cost.cpu_ns))
     }
 
-    /// When it has gone, if it has; such a peer is listed until the window ends.
+    /// When it disconnected, if it did. A disconnected peer is listed until the window ends.
     #[must_use]
     pub fn gone(&self) -> Option<Time> {
         self.gone
     }
 }
 
-/// What connections of one kind cost. Those that lived under a minute are counted apart.
+/// Cost of the connections of one kind. Those shorter than a minute are counted separately.
 #[derive(Clone, Debug, Default)]
 pub struct SlotCost {
-    /// Connections of a minute and more.
+    /// Connections of at least a minute.
     pub connections: u64,
-    /// Connections under a minute, and those not yet a minute old.
+    /// Connections shorter than a minute, including those not yet a minute old.
     pub short: u64,
-    /// CPU time of the short ones, in nanoseconds.
+    /// CPU time of the short connections, in nanoseconds.
     pub short_cpu_ns: u64,
-    /// CPU nanoseconds per second of receiving and sending, a value for each connection of a
-    /// minute and more, weighted by how long it was observed. So the mean is what a slot costs
-    /// that always holds such a peer.
+    /// CPU nanoseconds per second of receiving and sending: a value for each connection of at least
+    /// a minute, weighted by observed time. So the mean is the cost of a slot that is always
+    /// occupied.
     pub cpu: Distribution,
     /// The same for receiving alone.
     pub receiving: Distribution,
     /// The same for sending alone.
     pub sending: Distribution,
-    /// CPU nanoseconds per second of connection, by window, of all connections: for the error
-    /// that sampling leaves.
+    /// CPU nanoseconds per second of connection, by window, over all connections. Used for the
+    /// sampling error.
     pub sampled: Rate,
-    /// All that was seen of all connections.
+    /// Sum over all connections.
     pub seen: Seen,
-    /// What a call that sends costs, and what a message that is sent costs.
+    /// Splits the cost of sending between calls and messages.
     pub shares: Shares,
 }
 
@@ -278,43 +276,43 @@ impl SlotCost {
     }
 }
 
-/// What messages of one type, from peers of one kind, cost.
+/// Cost of the messages of one type from peers of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct TypeCost {
-    /// How many, and their bytes, in windows.
+    /// Their number and bytes, within windows.
     pub messages: Messages,
-    /// Those that the source could time.
+    /// Those that the source has timed.
     pub processed: Calls,
-    /// CPU nanoseconds of processing one.
+    /// CPU nanoseconds to process one.
     pub cpu: Distribution,
-    /// In the window that has not ended.
+    /// Sum over the current window.
     open: Messages,
 }
 
 /// A point of the time line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
-    /// How much of its time was observed, in seconds.
+    /// How much of it was observed, in seconds.
     pub observed: f64,
-    /// CPU time of all peers in that, in nanoseconds.
+    /// CPU time of all peers in the observed part, in nanoseconds.
     pub peers_ns: f64,
-    /// CPU time of the message thread in that, in nanoseconds.
+    /// CPU time of the message thread in the observed part, in nanoseconds.
     pub thread_ns: f64,
 }
 
-/// The time line: the cost of all peers together.
+/// The cost of all peers together over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimeLine {
-    /// When the first point begins.
+    /// Start of the first point.
     pub start: Time,
-    /// How long a point is, in microseconds.
+    /// Length of a point, in microseconds.
     pub width: Time,
-    /// The points, some with nothing observed.
+    /// The points. Some may have no observed time.
     pub points: Vec<Point>,
 }
 
 impl TimeLine {
-    /// Spreads the cost of a window over the points that it touches. Returns how many these are.
+    /// Spreads the cost of a window over the points that it overlaps. Returns their number.
     fn add(&mut self, start: Time, end: Time, peers_ns: f64, thread_ns: f64) -> usize {
         if self.points.is_empty() {
             self.start = start;
@@ -356,32 +354,32 @@ fn join(points: &[Point]) -> Point {
     joined
 }
 
-/// One of the node's threads beside the peers.
+/// CPU time of one of the node's threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThreadCost {
-    /// CPU time in windows, in nanoseconds, without [`ThreadCost::probes_ns`].
+    /// CPU time in windows, in nanoseconds, excluding [`ThreadCost::probes_ns`].
     pub cpu_ns: u64,
-    /// CPU time that the source itself has cost, of [`MESSAGE_THREAD`] alone.
+    /// Overhead of the source, in nanoseconds. Only in [`MESSAGE_THREAD`].
     pub probes_ns: u64,
-    /// The length of these windows, in seconds.
+    /// Total length of these windows, in seconds.
     pub seconds: f64,
-    /// CPU time of all peers in the same windows: of meaning for [`MESSAGE_THREAD`] alone, as is
-    /// the next.
+    /// CPU time of all peers in these windows, in nanoseconds. Only meaningful for
+    /// [`MESSAGE_THREAD`].
     pub peers_ns: u64,
-    /// CPU time in the same windows that was seen to be no peer's: the thread's loop.
+    /// CPU time of the thread's loop in these windows. Only meaningful for [`MESSAGE_THREAD`].
     pub loop_ns: u64,
 }
 
 impl ThreadCost {
-    /// CPU time of the thread that is neither the peers' nor its loop's, in nanoseconds. Negative
-    /// if theirs exceed it, which clocks that are read at different moments can do.
+    /// CPU time attributed neither to peers nor to the loop, in nanoseconds. Can be negative,
+    /// because the clocks are read at different moments.
     #[must_use]
     pub fn unaccounted_ns(&self) -> i64 {
         let seen = self.peers_ns.saturating_add(self.loop_ns);
         self.cpu_ns.cast_signed().saturating_sub_unsigned(seen)
     }
 
-    /// The same as a part of the thread's time.
+    /// The same as a share of the thread's time.
     #[must_use]
     pub fn unaccounted(&self) -> f64 {
         match self.cpu_ns {
@@ -391,7 +389,7 @@ impl ThreadCost {
     }
 }
 
-/// The sums of all records so far.
+/// The sums over all records so far.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     peers: BTreeMap<i64, Peer>,
@@ -401,18 +399,18 @@ pub struct Tally {
     received: BTreeMap<(Slot, u16), TypeCost>,
     sent: BTreeMap<(Slot, u16), TypeCost>,
     threads: BTreeMap<String, ThreadCost>,
-    /// Of the last window.
+    /// Values of the last window.
     latest_threads: BTreeMap<String, ThreadCost>,
-    /// Of the window that has not ended.
+    /// Values of the current window.
     open_threads: BTreeMap<String, u64>,
     open_loop_ns: u64,
     time_line: TimeLine,
-    /// All peers, CPU nanoseconds per second, a value for each window.
+    /// CPU nanoseconds per second of all peers together, a value for each window.
     together: Distribution,
     together_rate: Rate,
     first: Option<Time>,
     last: Time,
-    /// The time from the first window to the last of each recording, in seconds.
+    /// Time from the first to the last window, summed over recordings, in seconds.
     span: f64,
     observed: f64,
     begun: Option<Time>,
@@ -421,20 +419,20 @@ pub struct Tally {
     stolen_ns: u64,
     timed: bool,
     work: u64,
-    /// Whether a single message was seen, and whether bytes were told alone.
+    /// Whether single messages were seen; and whether a source reported bytes only.
     counted: bool,
     uncounted: bool,
     crowded: u64,
 }
 
 impl Tally {
-    /// An empty one.
+    /// An empty tally.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in a record.
+    /// Adds a record.
     pub fn add(&mut self, record: &Record) {
         let time = record.time;
         self.first = Some(self.first.map_or(time, |first| first.min(time)));
@@ -503,7 +501,7 @@ impl Tally {
                 }
             }
             Event::Thread { name, cpu_ns } => {
-                // A node has a dozen; a recording may say anything.
+                // A node has about a dozen threads, but a file may claim any number.
                 if self.open_threads.len() < MAX_TYPES || self.open_threads.contains_key(name) {
                     let cpu = self.open_threads.entry(name.clone()).or_default();
                     *cpu = cpu.saturating_add(*cpu_ns);
@@ -525,8 +523,8 @@ impl Tally {
         }
     }
 
-    /// Ends a recording: what comes next is of another one, of the same node or of another.
-    /// What came after the last window does not count.
+    /// Ends a recording. Later records belong to another one, of the same or another node. Records
+    /// after the last window are dropped.
     pub fn end(&mut self) {
         self.gap();
         for (_, peer) in std::mem::take(&mut self.peers) {
@@ -535,8 +533,8 @@ impl Tally {
         self.begun = None;
     }
 
-    /// Some records are missing before those that come next. What came after the last window does
-    /// not count: it would be taken for what the next one has seen.
+    /// Marks a gap: records are missing before the next one. Records after the last window are
+    /// dropped, since they would otherwise be attributed to the next window.
     pub fn gap(&mut self) {
         for peer in self.peers.values_mut() {
             peer.open = Seen::default();
@@ -548,12 +546,12 @@ impl Tally {
         self.open_loop_ns = 0;
     }
 
-    /// The peers that are connected, by the node's numbers.
+    /// The connected peers by their ids.
     pub fn peers(&self) -> impl Iterator<Item = (i64, &Peer)> {
         self.peers.iter().map(|(number, peer)| (*number, peer))
     }
 
-    /// What connections of each kind cost, of the kinds that there were.
+    /// Cost of connections, by kind. Only the kinds that occurred.
     #[must_use]
     pub fn slots(&self) -> BTreeMap<Slot, SlotCost> {
         let mut slots = self.ended.clone();
@@ -563,8 +561,8 @@ impl Tally {
         slots
     }
 
-    /// CPU nanoseconds per second of connections of a minute and more, by the software that the
-    /// peers name: a value for each, weighted as in [`SlotCost::cpu`].
+    /// CPU nanoseconds per second by the peers' user agent: a value for each connection of at least
+    /// a minute, weighted as in [`SlotCost::cpu`].
     #[must_use]
     pub fn agents(&self) -> BTreeMap<String, Distribution> {
         let mut agents = self.ended_agents.clone();
@@ -574,12 +572,12 @@ impl Tally {
         agents.0
     }
 
-    /// What received messages cost, by type, of peers in the slots that `of` accepts.
+    /// Cost of received messages by type, for peers in the slots that `of` accepts.
     pub fn received(&self, of: impl Fn(Slot) -> bool) -> BTreeMap<&str, TypeCost> {
         self.by_type(&self.received, of)
     }
 
-    /// Messages that were sent, by type, to peers in the slots that `of` accepts.
+    /// Sent messages by type, for peers in the slots that `of` accepts.
     pub fn sent(&self, of: impl Fn(Slot) -> bool) -> BTreeMap<&str, TypeCost> {
         self.by_type(&self.sent, of)
     }
@@ -599,60 +597,60 @@ impl Tally {
         found
     }
 
-    /// The node's threads.
+    /// CPU time of the node's threads.
     #[must_use]
     pub fn threads(&self) -> &BTreeMap<String, ThreadCost> {
         &self.threads
     }
 
-    /// The node's threads, in the last window.
+    /// CPU time of the node's threads in the last window.
     #[must_use]
     pub fn latest_threads(&self) -> &BTreeMap<String, ThreadCost> {
         &self.latest_threads
     }
 
-    /// The thread that processes messages, if the source saw its time.
+    /// CPU time of the message thread, if the source measured it.
     #[must_use]
     pub fn message_thread(&self) -> Option<&ThreadCost> {
         self.threads.get(MESSAGE_THREAD)
     }
 
-    /// All peers together, over time.
+    /// The cost of all peers together over time.
     #[must_use]
     pub fn time_line(&self) -> &TimeLine {
         &self.time_line
     }
 
-    /// All peers together: CPU nanoseconds per second, a value for each window, weighted by its
+    /// CPU nanoseconds per second of all peers together: a value for each window, weighted by its
     /// length.
     #[must_use]
     pub fn together(&self) -> &Distribution {
         &self.together
     }
 
-    /// The same, for the error that sampling leaves.
+    /// The same as a rate, for its sampling error.
     #[must_use]
     pub fn together_rate(&self) -> &Rate {
         &self.together_rate
     }
 
-    /// The time of the first record, and of the last.
+    /// Times of the first and the last record.
     #[must_use]
     pub fn times(&self) -> Option<(Time, Time)> {
         self.first.map(|first| (first, self.last))
     }
 
-    /// How much time was observed, in seconds.
+    /// Observed time, in seconds.
     #[must_use]
     pub fn observed(&self) -> f64 {
         self.observed
     }
 
-    /// The share of the time that was observed, from 0 to 1: below 1 if the source sampled.
+    /// Share of the time that was observed, from 0 to 1. Below 1 if the source sampled.
     #[must_use]
     pub fn observed_share(&self) -> f64 {
         match self.span > 0.0 {
-            // Windows that follow each other leave a few microseconds between them.
+            // Consecutive windows are a few microseconds apart.
             true if self.observed / self.span > 0.98 => 1.0,
             true => self.observed / self.span,
             false => 1.0,
@@ -671,7 +669,8 @@ impl Tally {
         self.lost
     }
 
-    /// The share of the observed time, from 0 to 1, that a host took away from this machine's CPUs.
+    /// Steal time: the share of the observed time, from 0 to 1, that a hypervisor withheld from the
+    /// CPUs.
     #[must_use]
     pub fn stolen(&self) -> f64 {
         match self.observed > 0.0 {
@@ -680,40 +679,39 @@ impl Tally {
         }
     }
 
-    /// Records of peers beyond [`MAX_PEERS`], which are not counted.
+    /// Number of records ignored because of [`MAX_PEERS`].
     #[must_use]
     pub fn crowded(&self) -> u64 {
         self.crowded
     }
 
-    /// What all windows have taken: 1 for each, and for each peer, type of messages and point of
-    /// the time line that it had to visit. No other record takes more than a bounded time.
+    /// Work done for windows so far: 1 for each, plus 1 for each peer, message type and point of
+    /// the time line it visited. The time for any other record is bounded.
     #[must_use]
     pub fn work(&self) -> u64 {
         self.work
     }
 
-    /// Whether the source could tell time per peer.
+    /// Whether the source measures time per peer.
     #[must_use]
     pub fn timed(&self) -> bool {
         self.timed
     }
 
-    /// Whether messages were counted: not so if a source told bytes alone, or nothing yet.
+    /// Whether messages were counted. False if the source reports bytes only, or nothing yet.
     #[must_use]
     pub fn counted(&self) -> bool {
         self.counted && !self.uncounted
     }
 
-    /// The name of a type.
+    /// The name of a message type.
     fn type_name(&self, number: u16) -> &str {
         self.types
             .get(usize::from(number))
             .map_or(OTHER_TYPE, String::as_str)
     }
 
-    /// Takes in messages of a type from or to a peer, with what processing them has cost, where
-    /// that is known.
+    /// Adds messages of a type from or to a peer, with the cost of processing them if known.
     fn messages(
         &mut self,
         peer: i64,
@@ -757,7 +755,7 @@ impl Tally {
     }
 
     fn type_number(&mut self, name: &str) -> u16 {
-        // A few dozen, the frequent ones first.
+        // A few dozen, the most frequent ones first.
         if let Some(place) = self.types.iter().position(|one| one == name) {
             return place as u16;
         }
@@ -772,7 +770,7 @@ impl Tally {
         let last = self.last;
         if let Some(peer) = self.peers.get(&number) {
             let another = |known: &Connection| known.address != connection.address;
-            // The node has restarted, and numbers its peers from 0 again.
+            // The node was restarted and numbers its peers from 0 again.
             let is_another = peer.gone.is_some() || peer.connection.as_ref().is_some_and(another);
             if is_another && let Some(peer) = self.peers.remove(&number) {
                 self.ended(&peer, last);
@@ -789,13 +787,13 @@ impl Tally {
         peer.connection = Some(connection.clone());
     }
 
-    /// Counts a connection that has ended.
+    /// Adds a connection that has ended.
     fn ended(&mut self, peer: &Peer, last: Time) {
         finish(self.ended.entry(peer.slot).or_default(), peer, last);
         self.ended_agents.add(peer, last);
     }
 
-    /// The peer with this number; a new one if there is none.
+    /// The peer with this id, created if necessary.
     fn peer(&mut self, number: i64, time: Time) -> Option<&mut Peer> {
         if self.peers.len() >= MAX_PEERS && !self.peers.contains_key(&number) {
             self.crowded += 1;
@@ -819,7 +817,7 @@ impl Tally {
         }))
     }
 
-    /// Ends a window, in which the source itself has cost the message thread `probes_ns`.
+    /// Ends a window in which the source's own overhead in the message thread was `probes_ns`.
     fn window(&mut self, start: Time, end: Time, probes_ns: u64) {
         if start >= end {
             return;
@@ -827,7 +825,7 @@ impl Tally {
         let length = (end - start) as f64 / SECOND;
         self.windows += 1;
         self.observed += length;
-        // The time between windows of one recording counts into its span.
+        // The span of a recording includes the time between its windows.
         let before = self.begun.map_or(start, |before| before.min(end));
         self.span += (end - before.min(start)) as f64 / SECOND;
         let first_window = self.begun.is_none();
@@ -926,12 +924,12 @@ impl Tally {
     }
 }
 
-/// Whether a connection lived under a minute so far.
+/// Whether a connection is shorter than a minute so far.
 fn is_short(peer: &Peer, last: Time) -> bool {
     peer.gone.unwrap_or(last).saturating_sub(peer.since) < SHORT && !peer.old
 }
 
-/// The costs of connections by the peers' software.
+/// Costs of connections by user agent.
 #[derive(Clone, Debug, Default)]
 struct Agents(BTreeMap<String, Distribution>);
 
@@ -953,7 +951,7 @@ impl Agents {
     }
 }
 
-/// Adds a connection to those of its kind.
+/// Adds a connection to the costs of its kind.
 fn finish(cost: &mut SlotCost, peer: &Peer, last: Time) {
     cost.seen.add(&peer.seen);
     cost.shares.merge(&peer.shares);

@@ -1,4 +1,4 @@
-//! Probes on a program that measures itself: what they say of each peer must be what it says.
+//! Attaches probes to a program that measures itself, and compares the two results for each peer.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod fake;
@@ -23,7 +23,7 @@ fn every_peer_costs_what_it_says() {
         return;
     };
     let quiet = Quiet::begin(TEST);
-    // With this the probes are in the node.
+    // This call leaves the probes attached to the node.
     probes.watch(Duration::ZERO, &|| true, &mut |_| {}).unwrap();
     let mut records: Vec<Record> = Vec::new();
     let seconds = 4;
@@ -36,7 +36,7 @@ fn every_peer_costs_what_it_says() {
         });
         let mut take = |record| records.push(record);
         let watched = probes.watch(Duration::from_secs(seconds), &|| true, &mut take);
-        // It has ended before the window.
+        // It disconnected before the window.
         assert!(watched.is_err());
         account.join().unwrap()
     });
@@ -73,8 +73,7 @@ fn every_peer_costs_what_it_says() {
                     n => ("inv", 36 + n % 300),
                 };
                 assert_eq!((message_type.as_str(), bytes), expected);
-                // Every 50th waits. Time that the host of a virtual machine takes away is found out
-                // late, so a few are off.
+                // Every 50th call waits. Steal time is noticed late, so a few values are off.
                 let cost = cost.unwrap();
                 let waits = cost.wall_ns - cost.cpu_ns > 1_500_000;
                 let right = cost.cpu_ns >= 40_000 && (*number % 50 != 49 || waits);
@@ -128,8 +127,8 @@ fn every_peer_costs_what_it_says() {
         for (expected, seen) in expected.iter().zip(seen) {
             assert_eq!(seen.count, expected.count, "peer {peer}");
             let (seen, expected_ns) = (seen.cost.cpu_ns, expected.cost.cpu_ns);
-            // The node's own clock takes half a microsecond of each call. The first call after
-            // a sleep finds the kernel's part of the probes in no cache.
+            // The node's own clock takes half a microsecond of each call. At the first call after a
+            // sleep, the kernel's part of the probes is in no cache.
             let each = if *peer == 1000 { 10_000 } else { 1000 };
             let most = expected_ns / 20 + each * expected.count + 500_000;
             if seen.abs_diff(expected_ns) >= most {
@@ -164,8 +163,8 @@ fn every_peer_costs_what_it_says() {
     assert!(off.len() <= 3 || !quiet, "{off:?}");
 }
 
-/// What the probes take in a node differs from what they take in this process: it is known before the
-/// first window, so that the parts of the thread's time are the whole in that, too.
+/// The probes' cost in a node differs from their cost in this process. It is measured before the
+/// first window, so that the parts of the thread's time add up in that window, too.
 #[test]
 fn the_first_window_adds_up() {
     const TEST: &str = "the sum of the first window";

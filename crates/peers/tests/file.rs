@@ -1,5 +1,5 @@
-//! Recordings as Parquet: what is written is read back, whatever ends the writer; and what is no
-//! recording is an error in one line.
+//! Recordings in Parquet: they can be read back however the writer ended, and anything else gives a
+//! one-line error.
 
 mod synthetic;
 
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use synthetic::{Folder, START, Synthetic};
 
-/// The variable by which a test that runs this program again tells it what to do.
+/// Environment variable with the task of a test that runs this program as a child.
 const CHILD: &str = "PACKETLANE_PEERS_CHILD";
 
 fn every_kind() -> Vec<Record> {
@@ -134,18 +134,18 @@ fn what_is_written_is_read_back() {
     write(&path, &every_kind());
     assert_eq!(read_all(&path), every_kind());
     assert_eq!(read_all(&path.join("000001.parquet")), every_kind());
-    // A recording of nothing has the columns.
+    // An empty recording has the columns.
     let empty = folder.0.join("empty.parquet");
     write(&empty, &[]);
     assert_eq!(read_all(&empty), []);
-    let error = Writer::create(&path).expect_err("it is there");
+    let error = Writer::create(&path).expect_err("it exists");
     assert!(
         error
             .to_string()
-            .ends_with("exists: name another, or remove it"),
+            .ends_with("already exists: choose another name"),
         "{error}"
     );
-    // Names of peers are no longer than they should be.
+    // Names and other texts are cut at their maximum length.
     let long = Record {
         time: u64::MAX,
         event: Event::Thread {
@@ -165,7 +165,7 @@ fn what_is_written_is_read_back() {
     assert_eq!((name.len(), *cpu_ns), (256, i64::MAX as u64));
 }
 
-/// Every column, from other programs: the sums that they see are ours.
+/// Every column, read by other programs: their sums are ours.
 #[test]
 fn other_programs_read_it() {
     let folder = Folder::new("others");
@@ -246,8 +246,8 @@ fn other_programs_read_it() {
     }
 }
 
-/// What a child of these tests does: writes records, small parts, until it is killed. Says on
-/// standard output how many are in whole parts.
+/// What a child of these tests does: writes records in small parts until it is killed, and prints
+/// how many are in complete parts.
 fn child(folder: &Path, records: u64) {
     use std::io::Write;
     let mut writer = Writer::create(folder)
@@ -285,7 +285,7 @@ fn numbered(number: u64) -> Record {
     }
 }
 
-/// Runs this program again, to run this test alone, which finds [`CHILD`] set.
+/// Runs this test alone in a new process, with [`CHILD`] set.
 fn again(test: &str, folder: &Path, records: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
@@ -294,7 +294,7 @@ fn again(test: &str, folder: &Path, records: u64) -> Command {
     command
 }
 
-/// In a child: does its work, and says so.
+/// In a child: does its task and returns true.
 fn is_child() -> bool {
     let Ok(task) = std::env::var(CHILD) else {
         return false;
@@ -342,7 +342,7 @@ fn a_writer_that_is_killed_leaves_whole_parts() {
             }
             Err(error) => assert_eq!(safe, 0, "{error}"),
         }
-        // A part may have been moved into place just before it was said.
+        // A part may have been renamed just before the child could print it.
         assert!(
             count == safe || count == safe + 5000,
             "{count}, {safe} said"
@@ -356,7 +356,7 @@ fn a_writer_that_is_killed_leaves_whole_parts() {
     );
 }
 
-/// The limit of a file's size stands for a full disk where nobody may mount one.
+/// A small file system stands for a full disk.
 #[test]
 fn a_full_disk_leaves_what_was_written() {
     if is_child() {
@@ -397,7 +397,7 @@ fn a_full_disk_leaves_what_was_written() {
     assert_eq!(left, ["a.parquet"], "the part that did not fit is removed");
 }
 
-/// The most memory that this process has had, in bytes.
+/// Peak memory of this process, in bytes.
 fn high_water() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -405,8 +405,8 @@ fn high_water() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// In a child of its own, for its memory to be its own. 10 million in a release build or if
-/// PACKETLANE_MANY is set, which takes half a minute without optimisation.
+/// Runs in a child, so that only its own memory counts. 10 million records in a release build or
+/// with PACKETLANE_MANY set; without optimization this takes half a minute.
 #[test]
 fn ten_million_records_in_bounded_memory() {
     const TEST: &str = "ten_million_records_in_bounded_memory";
@@ -483,14 +483,14 @@ fn error_of(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_no_recording_is_an_error() {
+fn other_files_are_errors() {
     let folder = Folder::new("errors");
     let at = |name: &str| folder.0.join(name);
     assert!(error_of(&at("absent")).contains("No such file"));
     fs::create_dir(at("nothing")).expect("a folder");
     assert!(error_of(&at("nothing")).ends_with("no .parquet files in this folder"));
     fs::write(at("text"), "not Parquet, but long enough to look").expect("written");
-    assert!(error_of(&at("text")).contains("not a whole, uncompressed Parquet file"));
+    assert!(error_of(&at("text")).contains("not an intact, uncompressed Parquet file"));
     let mkfifo = Command::new("mkfifo").arg(at("fifo.parquet")).status();
     assert!(mkfifo.expect("mkfifo").success());
     assert!(error_of(&at("fifo.parquet")).ends_with("it is a FIFO, not a file"));
@@ -505,7 +505,7 @@ fn what_is_no_recording_is_an_error() {
     error_of(&at("zero"));
 }
 
-/// A part that cannot be read is named, and the others are read.
+/// An unreadable part is named, and the other parts are read.
 #[test]
 fn a_damaged_part_leaves_the_others() {
     let folder = Folder::new("one-damaged");
@@ -556,7 +556,7 @@ fn a_damaged_part_leaves_the_others() {
     look("a folder");
 }
 
-/// Whoever may write in the folder of a recording may be another user than its writer.
+/// The folder of a recording may be writable by another user than the writer.
 #[cfg(unix)]
 #[test]
 fn a_planted_link_is_not_followed() {
@@ -574,7 +574,7 @@ fn a_planted_link_is_not_followed() {
     writer.finish().expect("finished");
     assert_eq!(read_all(&path), every_kind());
     assert_eq!(fs::read(&target).expect("the target"), b"precious");
-    // Nothing but parts is left, and what was planted is as it was, or replaced.
+    // Only parts are left. The planted link is unchanged or replaced.
     for entry in fs::read_dir(&path).expect("a folder").flatten() {
         let is_file = entry.file_type().expect("a type").is_file();
         let name = entry.file_name().into_string().expect("UTF-8");
@@ -584,14 +584,14 @@ fn a_planted_link_is_not_followed() {
         );
     }
     assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 3);
-    // A link in the recording's own place.
+    // A link in place of the recording itself.
     let link = folder.0.join("link.parquet");
     symlink(folder.0.join("nowhere"), &link).expect("a link");
     Writer::create(&link).expect_err("a link");
     assert!(!folder.0.join("nowhere").exists());
 }
 
-/// Another user, who owns the folder above the recording, may swap it between two parts.
+/// Another user who owns the parent folder may swap the recording between two parts.
 #[cfg(unix)]
 #[test]
 fn a_part_never_lands_in_another_folder() {
@@ -614,12 +614,12 @@ fn a_part_never_lands_in_another_folder() {
     let precious = fs::read(victim.join("000002.parquet")).expect("a file");
     assert_eq!(precious, b"precious");
     assert_eq!(fs::read_dir(&victim).expect("a folder").count(), 1);
-    // What waits in memory is written when the folder is back.
+    // Records in memory are written once the folder is back.
     fs::remove_file(&path).expect("removed");
     fs::rename(&moved, &path).expect("moved");
     assert_eq!(writer.finish().expect("finished"), 2);
     assert_eq!(read_all(&path), [numbered(0), numbered(1)]);
-    // It is gone.
+    // The folder was removed.
     let path = folder.0.join("gone.parquet");
     let mut writer = Writer::create(&path).expect("a folder").with_part_rows(1);
     fs::remove_dir(&path).expect("removed");
@@ -627,8 +627,8 @@ fn a_part_never_lands_in_another_folder() {
     assert!(error.contains("No such file or directory"), "{error}");
 }
 
-/// A file that is cut anywhere, or has bytes changed, gives an error or records: no panic, and
-/// no memory for what it merely claims.
+/// A file that is cut anywhere, or has modified bytes, gives an error or records: never a panic,
+/// and no memory for what it only claims.
 #[test]
 fn damaged_files_are_errors() {
     let folder = Folder::new("damaged");
@@ -669,7 +669,7 @@ fn damaged_files_are_errors() {
     for _ in 0..turns {
         let mut bytes = whole.clone();
         for _ in 0..rng.random_range(1..4) {
-            // The lengths are in the footer and before the pages.
+            // The lengths are in the footer and at the start of pages.
             let place = match rng.random_bool(0.5) {
                 true => rng.random_range(0..bytes.len()),
                 false => rng.random_range(bytes.len().saturating_sub(4500)..bytes.len()),

@@ -1,4 +1,4 @@
-//! Parquet files that claim more than they have: each is refused in little time and memory.
+//! Parquet files that claim more than they contain: each is rejected fast and with little memory.
 
 mod synthetic;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use synthetic::{Folder, START};
 
-/// A structure in Thrift's compact protocol, without its end.
+/// An unterminated structure in Thrift's compact protocol.
 #[derive(Clone, Default)]
 struct Structure {
     bytes: Vec<u8>,
@@ -60,7 +60,7 @@ impl Structure {
     }
 }
 
-/// A page of values (kind 0) or a dictionary (2), which claims this length.
+/// A data page (kind 0) or dictionary page (2) that claims this length.
 fn page_of(kind: u8, count: u64, encoding: u64, body: &[u8], length: u64) -> Vec<u8> {
     let inner = Structure::default().integer(1, count).integer(2, encoding);
     let place = match kind {
@@ -79,15 +79,14 @@ fn page(kind: u8, count: u64, encoding: u64, body: &[u8]) -> Vec<u8> {
     page_of(kind, count, encoding, body, body.len() as u64)
 }
 
-/// Numbers that are all the same, as differences: 2 bytes for 65,536 of them.
+/// Delta encoding of equal numbers: 2 bytes for 65,536 of them.
 fn same(count: u64) -> Vec<u8> {
     let head = [1 << 16, 1, count, 2000].map(number).concat();
     let blocks = count.saturating_sub(1).div_ceil(1 << 16);
     [head, vec![0; 2 * blocks as usize]].concat()
 }
 
-/// A column: its name, its type, whether it may be null, its pages and their place if they are
-/// not its own.
+/// A column: its name, type and nullability, its pages, and their range if they are not its own.
 #[derive(Clone)]
 struct Column {
     name: &'static str,
@@ -97,7 +96,7 @@ struct Column {
     place: Option<u64>,
 }
 
-/// Columns of this many records of a node's loop.
+/// Columns of this many `loop` records.
 fn columns(rows: u64) -> Vec<Column> {
     let run = number(rows << 1);
     let levels = [&run[..], &[1]].concat();
@@ -129,7 +128,7 @@ fn file(pages: &[u8], footer: &[u8]) -> Vec<u8> {
     [b"PAR1", pages, footer, &length, b"PAR1"].concat()
 }
 
-/// What footers begin with: the version and the schema.
+/// The start of a footer: version and schema.
 fn schema(columns: &[Column]) -> Structure {
     let root = Structure::default().text(4, "record");
     let mut fields = vec![root.integer(5, columns.len() as u64).end()];
@@ -143,7 +142,7 @@ fn schema(columns: &[Column]) -> Structure {
     Structure::default().integer(1, 1).list(2, &fields)
 }
 
-/// A file of so many row groups, all of the same pages.
+/// A file with this many row groups that share the same pages.
 fn part(rows: u64, groups: usize, columns: &[Column]) -> Vec<u8> {
     let mut pages = Vec::new();
     let mut chunks = Vec::new();
@@ -165,7 +164,7 @@ fn part(rows: u64, groups: usize, columns: &[Column]) -> Vec<u8> {
     file(&pages, &footer.end())
 }
 
-/// The most memory that this process has had, in bytes.
+/// Peak memory of this process, in bytes.
 fn high_water() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -173,13 +172,13 @@ fn high_water() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// The file's error, which comes soon and takes little memory.
+/// The error for a file. Checks that it comes fast and takes little memory.
 fn error_of(path: &Path) -> String {
     let begun = Instant::now();
     let records = read(path).expect("a file");
     let error = records.filter_map(Result::err).next().expect("an error");
     assert!(begun.elapsed() < Duration::from_secs(5), "{error}");
-    // All tests of this program together.
+    // For all tests of this program together.
     if let Some(had) = high_water() {
         assert!(had < 350 << 20, "{error}: {} MiB", had >> 20);
     }
@@ -193,9 +192,9 @@ fn refused(folder: &Folder, bytes: &[u8], what: &str) {
     assert!(error.ends_with(what), "{error}, not {what}");
 }
 
-/// What is refused below is refused for what it claims, not for how it was made.
+/// The files below are rejected for what they claim, not for being handmade: an honest one is read.
 #[test]
-fn a_file_made_by_hand_is_read() {
+fn a_handmade_file_is_read() {
     let folder = Folder::new("by-hand");
     let path = folder.0.join("a.parquet");
     fs::write(&path, part(10, 1, &columns(10))).expect("written");
@@ -220,7 +219,7 @@ fn a_nested_schema_is_refused() {
         let footer = Structure::default().list(2, &vec![nested.clone(); depth]);
         refused(&folder, &file(&[], &footer.list(4, &[]).end()), what);
     }
-    // Structures and lists within one another, where no schema is.
+    // Nested structures and lists outside of the schema.
     for (opens, what) in [
         (0x1c, "its footer is damaged"),
         (0x19, "its footer is damaged"),
@@ -233,10 +232,10 @@ fn a_nested_schema_is_refused() {
 fn memory_is_taken_for_what_is_there_not_for_what_is_claimed() {
     let folder = Folder::new("memory");
     let claim = 2_000_000_000;
-    // Lists and texts of a length that is not there.
+    // Lists and texts that are longer than the file.
     for value in [
         [&[0x19, 0xfc][..], &number(claim)].concat(),
-        // Truth values take no bytes in many a reader.
+        // Booleans take no bytes in many readers.
         [&[0x19, 0xf1][..], &number(claim)].concat(),
         [&[0x18][..], &number(claim)].concat(),
     ] {
@@ -255,7 +254,7 @@ fn memory_is_taken_for_what_is_there_not_for_what_is_claimed() {
     refused(
         &folder,
         &part(10, 1, &small),
-        "a page is longer than this reader takes",
+        "a page is longer than this reader accepts",
     );
     small[0].pages = page_of(0, 10, 5, &same(10), 1_000_000);
     refused(
@@ -276,7 +275,7 @@ fn memory_is_taken_for_what_is_there_not_for_what_is_claimed() {
         &part(10, 1, &outside),
         "a column lies outside the file",
     );
-    // A dictionary of more texts than there are.
+    // A dictionary that claims more texts than it has.
     let mut texts = columns(10);
     texts[1].pages = page(2, 100_000, 0, b"\x04\0\0\0loop");
     refused(
@@ -292,8 +291,8 @@ fn a_sparse_file_takes_no_memory() {
     let path = folder.0.join("sparse.parquet");
     let tail = part(10, 1, &columns(10));
     for (length, what) in [
-        (2 << 30, "it is longer than a part of a recording"),
-        // As long as a part may be: its footer says what to read of it.
+        (2 << 30, "it is larger than a part of a recording can be"),
+        // The maximum size of a part: its footer claims to fill the file.
         (96 << 20, "its footer is longer than 64 KiB"),
     ] {
         let mut file = File::create(&path).expect("a file");
@@ -311,7 +310,7 @@ fn a_sparse_file_takes_no_memory() {
 #[test]
 fn the_time_is_bounded_by_the_length_of_the_file() {
     let folder = Folder::new("time");
-    let more = "it claims more rows than such a file can have";
+    let more = "it claims more rows than a file of its size can have";
     let many = part(10_000_000, 1, &columns(10_000_000));
     assert!(many.len() < 2500);
     refused(&folder, &many, more);
@@ -325,7 +324,7 @@ fn the_time_is_bounded_by_the_length_of_the_file() {
     let mut shared = columns(10);
     shared[1].place = Some(4);
     refused(&folder, &part(10, 1, &shared), "its columns share pages");
-    // A list of truth values in the header of a page.
+    // A list of booleans in the header of a page.
     let mut skipped = columns(10);
     skipped[0].pages = [&[0xf9, 0xf1][..], &number(2_000_000_000), &[0; 100]].concat();
     refused(
@@ -335,7 +334,7 @@ fn the_time_is_bounded_by_the_length_of_the_file() {
     );
 }
 
-/// So many peers that are connected and silent, and windows of a second each, in parts of so many
+/// Writes a recording of this many silent peers and windows of a second, in parts of this many
 /// records.
 fn silent(path: &Path, peers: i64, windows: u64, part_rows: usize) {
     let writer = Writer::create(path).expect("a folder");
@@ -367,7 +366,7 @@ fn silent(path: &Path, peers: i64, windows: u64, part_rows: usize) {
     writer.finish().expect("finished");
 }
 
-/// The work that a recording was, for each of its bytes, and what is wrong with it.
+/// The work that a recording takes per byte, and its faults.
 fn tally(path: &Path) -> (u64, Vec<String>) {
     let (mut tally, mut damage) = (Tally::new(), Vec::new());
     let records = read(path).expect("a recording");
@@ -380,7 +379,7 @@ fn tally(path: &Path) -> (u64, Vec<String>) {
     (tally.work() / length, damage)
 }
 
-/// Every window takes time for every peer that is connected.
+/// Every window takes time for each connected peer.
 #[test]
 fn windows_and_peers_are_bounded_by_the_length_of_the_recording() {
     let folder = Folder::new("windows");
@@ -390,12 +389,12 @@ fn windows_and_peers_are_bounded_by_the_length_of_the_recording() {
     let (_, damage) = tally(&many);
     assert!(begun.elapsed() < Duration::from_secs(30));
     let expected = format!(
-        "{}: more windows and peers than its length allows",
+        "{}: more windows and peers than its size allows",
         many.display()
     );
     assert_eq!(damage, [expected]);
 
-    // A window a second, and parts of 5 minutes: the writer's longest. A tenth of the bound.
+    // Windows of a second and parts of 5 minutes, the writer's longest: a tenth of the bound.
     let real = folder.0.join("real.parquet");
     silent(&real, 500, 7200, 300);
     let (work, damage) = tally(&real);
@@ -403,7 +402,7 @@ fn windows_and_peers_are_bounded_by_the_length_of_the_recording() {
     assert!(damage.is_empty(), "{damage:?}");
 }
 
-/// The most rows for the least bytes: what the writer has written is within the bounds.
+/// The densest part that the writer can produce is within the reader's bounds.
 #[test]
 fn the_densest_part_is_read() {
     const ROWS: usize = 1 << 17;

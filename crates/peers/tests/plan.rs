@@ -1,4 +1,4 @@
-//! The figures of a tally and of a plan, against a synthetic node whose costs are known.
+//! Checks tallies and plans against a synthetic node with known costs.
 
 mod synthetic;
 
@@ -44,7 +44,7 @@ fn unsampled_figures_are_exact() {
         assert!(error < 0.05 * truth || error < 20_000.0, "peer {number}");
     }
     let thread = tally.message_thread().expect("a thread");
-    // The loop itself is no peer's.
+    // The loop belongs to no peer.
     let loop_ns = truth.wake_ups * synthetic::LOOP_NS as f64;
     near(
         thread.unaccounted(),
@@ -61,14 +61,14 @@ fn unsampled_figures_are_exact() {
     ] {
         assert_eq!((slots[&slot].connections, slots[&slot].short), (count, 0));
     }
-    // 3 % or so of the values of a type that has 480 us in the mean are above 670.
+    // About 3 % of the values of a type with a mean of 480 us exceed 670 us.
     let tx = &tally.received(|slot| slot == Slot::OutboundFullRelay)["tx"];
     near(tx.cpu.mean(), 480_400.0, 0.02, "a tx, ns");
     near(tx.cpu.quantile(0.5), 480_400.0, 0.03, "its median");
 }
 
-/// A tenth of the time is observed: the truth is within the printed error, as often as it should
-/// be.
+/// With a tenth of the time observed, the true value is within the reported error as often as it
+/// should be.
 #[test]
 fn sampled_figures_are_within_their_error() {
     let (mut inside, mut all) = (0, 0);
@@ -97,7 +97,7 @@ fn sampled_figures_are_within_their_error() {
     assert!(inside as f64 > 0.9 * f64::from(all), "{inside} of {all}");
 }
 
-/// 60 peers recorded, 120 asked for.
+/// Records 60 peers and plans for 120.
 #[test]
 fn a_plan_for_twice_the_peers_is_within_15_percent() {
     for (sampled, every) in [("all observed", 1_000_000), ("a fifth observed", 5_000_000)] {
@@ -156,7 +156,7 @@ fn a_plan_for_twice_the_peers_is_within_15_percent() {
 }
 
 #[test]
-fn short_connections_are_left_out_and_said() {
+fn short_connections_are_left_out_and_counted() {
     let run = Synthetic {
         short_per_second: 0.5,
         ..Synthetic::of_60()
@@ -173,14 +173,14 @@ fn short_connections_are_left_out_and_said() {
     assert!(share > 0.0 && share < 0.1, "{share}");
     assert!(
         tally.peers().count() < 70,
-        "those that have gone are not kept"
+        "disconnected peers are not kept"
     );
 }
 
-/// The end of a window may be in a part that is damaged: the next window has not seen what came
-/// before it.
+/// The end of a window may be in a damaged part. What came before it must not count for the next
+/// window.
 #[test]
-fn what_came_before_a_gap_is_not_of_the_next_window() {
+fn records_before_a_gap_do_not_count_for_the_next_window() {
     let mut tally = Tally::new();
     let received = |time| Record {
         time,
@@ -210,7 +210,8 @@ fn what_came_before_a_gap_is_not_of_the_next_window() {
     assert_eq!(tally.received(|_| true)["tx"].messages.count, 1);
 }
 
-/// Restarts, peers that come and go within a window, events outside windows, and nonsense.
+/// Restarts, peers that connect and disconnect within a window, events outside windows, and
+/// nonsense.
 #[test]
 fn odd_records_are_taken() {
     let mut tally = Tally::new();
@@ -243,7 +244,7 @@ fn odd_records_are_taken() {
             connection: connection("a"),
         },
     );
-    // Comes and goes within the window.
+    // Connects and disconnects within the window.
     at(
         START + 10,
         Event::Connected {
@@ -254,7 +255,7 @@ fn odd_records_are_taken() {
     at(START + 20, Event::Disconnected { peer: 1 });
     at(START + 30, visited(1));
     at(START + 30, visited(0));
-    // One that nobody has described.
+    // A peer without a `Connected` event.
     at(START + 30, visited(7));
     at(
         START + 1_000_000,
@@ -366,15 +367,15 @@ fn odd_records_are_taken() {
     assert!(report.to_json().contains("\"schema\": 1"));
     assert!(!packetlane_peers::show::text::render(&report).is_empty());
     let slots = tally.slots();
-    // It was described after all.
+    // Its `Connected` event comes after all.
     assert_eq!(slots[&Slot::Inbound].seen.receiving.count, u64::MAX);
     tally.end();
     assert_eq!(tally.peers().count(), 0);
     assert!(tally.time_line().points.len() <= 1200);
 }
 
-/// 10 minutes of 60 peers of four kinds, a fifth of the time observed. With PACKETLANE_REPORT the
-/// page is written there, to be looked at.
+/// 10 minutes with 60 peers of four kinds, a fifth of the time observed. Writes the page to the
+/// file PACKETLANE_REPORT if that is set.
 #[test]
 fn a_report_has_tables_and_pictures() {
     let run = Synthetic {
@@ -388,15 +389,15 @@ fn a_report_has_tables_and_pictures() {
     println!("{text}");
     for wanted in [
         "windows: 20.0 % of the time",
-        "lived under a minute",
+        "were shorter than a minute",
         "outbound full-relay",
         "inbound block-relay",
         "612-662",
         "32000-56000",
         "not accounted for",
         "/Satoshi:28.0.0/",
-        "Messages from full-relay peers: CPU of processing one",
-        "Messages from block-relay peers: CPU of processing one",
+        "Messages from full-relay peers: CPU to process one",
+        "Messages from block-relay peers: CPU to process one",
         "published 2023",
     ] {
         assert!(text.contains(wanted), "{wanted}");
@@ -420,7 +421,7 @@ fn a_report_has_tables_and_pictures() {
     }
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
     assert_eq!(json["slots"].as_array().expect("slots").len(), 4);
-    // A mean and what it is held against.
+    // Nearly all of the thread's time is accounted for.
     let thread = json["thread"]["unaccounted"].as_f64().expect("a share");
     assert!((0.0..0.05).contains(&thread), "{thread}");
     if let Ok(path) = std::env::var("PACKETLANE_REPORT") {

@@ -1,4 +1,4 @@
-//! Probes on Bitcoin Core, as `tools/core` builds it: stripped.
+//! Probes on a stripped Bitcoin Core, built by `tools/core`.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod core;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What the probes have seen in all windows.
+/// Sums over all windows of the probes.
 #[derive(Default)]
 struct Seen {
     peers: BTreeMap<i64, [Calls; 2]>,
@@ -73,7 +73,7 @@ impl Seen {
     }
 }
 
-/// Calls by the clock of the patched node, and what reading it has taken, in nanoseconds.
+/// Calls by the patched node's own clock, and the cost of reading that clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timed {
     calls: Calls,
@@ -81,16 +81,17 @@ struct Timed {
 }
 
 impl Timed {
-    /// CPU time of the calls, in nanoseconds: without the half of the clocks' that is in it.
+    /// CPU time of the calls in nanoseconds, without the half of the clock readings that it
+    /// includes.
     fn cpu_ns(&self) -> u64 {
         self.calls.cost.cpu_ns.saturating_sub(self.clocks_ns / 2)
     }
 }
 
-/// What the patched node says of its peers: calls by function, as in [`Seen`].
+/// The patched node's own measurement of its peers: calls by function, as in [`Seen`].
 fn own_clock(node: &Core) -> BTreeMap<i64, [Timed; 2]> {
     let text = std::fs::read_to_string(node.dir.join("peer_time.txt")).unwrap();
-    // Each line has the sums so far.
+    // Each line has the cumulative sums.
     let mut peers = BTreeMap::new();
     for line in text.lines() {
         let numbers: Vec<u64> = line
@@ -112,7 +113,7 @@ fn own_clock(node: &Core) -> BTreeMap<i64, [Timed; 2]> {
     peers
 }
 
-/// What the node says of its peers, by their numbers.
+/// The kinds of the peers according to the node's RPC.
 fn slots_by_rpc(node: &Core) -> BTreeMap<i64, Slot> {
     let peers = node.call("getpeerinfo");
     let slot = |peer: &serde_json::Value| {
@@ -124,13 +125,13 @@ fn slots_by_rpc(node: &Core) -> BTreeMap<i64, Slot> {
             ("block-relay-only", false) => Slot::OutboundBlockRelay,
             other => panic!("{other:?}"),
         };
-        // Before its `version` has come, nothing is known of it.
+        // Until its `version` has arrived, nothing is known about it.
         (peer["version"] != 0).then_some((peer["id"].as_i64().unwrap(), slot))
     };
     peers.as_array().unwrap().iter().filter_map(slot).collect()
 }
 
-/// Peers of all four kinds that only read, with and without `sendheaders`; the node connects to
+/// Peers of all four kinds that only read, with and without `sendheaders`. The node connects to
 /// half of them.
 fn quiet_peers(node: &Core) {
     for (outbound, transactions, headers) in
@@ -146,7 +147,7 @@ fn quiet_peers(node: &Core) {
                     true => "outbound-full-relay",
                     false => "block-relay-only",
                 };
-                // One for each: a node does not connect to an address twice.
+                // One address each: a node does not connect to an address twice.
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let here = listener.local_addr().unwrap().to_string();
                 node.call_with("addconnection", serde_json::json!([here, kind, false]));
@@ -161,9 +162,9 @@ fn quiet_peers(node: &Core) {
     }
 }
 
-/// Kinds of connections against `getpeerinfo`: of peers that come while probes look, all are right.
-/// Of those that were there before, the RPC tells; without it, a kind may be unknown and none is
-/// wrong.
+/// Compares kinds of connections with `getpeerinfo`. For peers that connect while probes are
+/// attached, all must be right. For earlier peers the RPC provides the kind; without it, a kind may
+/// be unknown, but never wrong.
 #[test]
 fn kinds_are_those_of_getpeerinfo() {
     const TEST: &str = "kinds of connections against getpeerinfo";
@@ -216,7 +217,7 @@ fn kinds_are_those_of_getpeerinfo() {
         println!("{}: {} by getpeerinfo", slot.name(), count(*slot));
         assert!(count(*slot) >= 2);
     }
-    // It tells all inbound peers at about the same time, at random: every 5 seconds in the mean.
+    // The node announces to all inbound peers at about the same time, on average every 5 seconds.
     let has_announced = kinds.get(1).is_some_and(|later| {
         later
             .iter()
@@ -232,12 +233,12 @@ fn kinds_are_those_of_getpeerinfo() {
     {
         let mut right = 0;
         for (peer, slot) in kinds {
-            // A churning peer may have come and gone between two questions.
+            // A churning peer may connect and disconnect between two polls.
             let Some(of_node) = truth.get(peer) else {
                 continue;
             };
-            // The node announces no transaction to a peer that has announced it: such a peer may
-            // stay unknown. These announce none.
+            // The node does not announce a transaction to a peer that has announced it, so such a
+            // peer may stay unknown. Silent peers announce none.
             let is_told = has_announced
                 && names.get(peer).is_none_or(|name| name == "silent")
                 && *of_node == Slot::InboundFullRelay;
@@ -254,7 +255,7 @@ fn kinds_are_those_of_getpeerinfo() {
     assert_eq!(kinds.len(), 3);
 }
 
-/// The same calls, by the probes and by the node's own clock.
+/// The same calls, measured by the probes and by the node's own clock.
 #[test]
 fn the_same_calls_by_the_nodes_own_clock() {
     const TEST: &str = "probes against the node's own clock";
@@ -268,7 +269,7 @@ fn the_same_calls_by_the_nodes_own_clock() {
     };
     let mut seen = Seen::default();
     let (peers, seconds) = truth_load();
-    // With this the probes are in the node.
+    // This call leaves the probes attached to the node.
     probes.watch(Duration::ZERO, &|| true, &mut |_| {}).unwrap();
     let load = load::start(load::options(&node, peers, KINDS, seconds));
     while !load.is_finished() {
@@ -278,7 +279,7 @@ fn the_same_calls_by_the_nodes_own_clock() {
             .unwrap();
     }
     let totals = load.join().unwrap().totals;
-    // Until the node has found out that they are gone, and what it does then.
+    // Wait until the node has noticed that they are gone, and has finished its work for it.
     let mut gone = false;
     while !gone {
         gone = node.call("getpeerinfo") == serde_json::json!([]);
@@ -298,7 +299,7 @@ fn the_same_calls_by_the_nodes_own_clock() {
     for (peer, own) in &own {
         let ours = seen.peers.get(peer).copied().unwrap_or_default();
         for (ours, own) in ours.iter().zip(own) {
-            // One may be under way when the probes come or go.
+            // A call may be in progress when the probes are attached or detached.
             let counts = [ours.count, own.calls.count];
             assert!(
                 counts[0].abs_diff(counts[1]) <= 1,
@@ -331,8 +332,8 @@ fn the_same_calls_by_the_nodes_own_clock() {
             (wall.0 - wall.1) / calls as f64,
             clocks / calls,
         );
-        // 5 % or 20 us a second. On some CPUs the probes make a call of the node slower, which its
-        // clock sees and they subtract: a short run allows for it.
+        // 5 % or 20 us per second. On some CPUs the probes slow down a call of the node, which its
+        // clock includes and they subtract: a short run allows for it.
         let most = (0.05 * cpu.1).max(20.0 * seconds as f64);
         let away = (cpu.0 - cpu.1).abs();
         if away > most {
@@ -374,16 +375,16 @@ fn the_same_calls_by_the_nodes_own_clock() {
             .values()
             .all(|kind| *kind == ConnectionType::Inbound)
     );
-    // Every message that was sent came in, but for those of connections that ended before; and the
-    // 101 blocks and the handshake of the peer that makes the chain.
+    // Every message sent was received, except those of connections that ended early; plus the 101
+    // blocks and the handshake of the peer that builds the chain.
     let received: usize = seen.received.values().sum();
     let sent: u64 = totals.all()[0].messages;
     println!("{received} messages of {sent}");
     assert!(received as u64 <= sent + 200 && received as u64 * 100 > sent * 95);
 }
 
-/// The load of the two tests: how many peers and how long. `PACKETLANE_TRUTH=60,600` is the one
-/// whose result is quoted.
+/// Number of peers and length of the two tests below. The published result is from
+/// `PACKETLANE_TRUTH=60,600`.
 fn truth_load() -> (usize, Duration) {
     let text = std::env::var("PACKETLANE_TRUTH").unwrap_or_default();
     let (peers, seconds) = text.split_once(',').unwrap_or(("12", "20"));
@@ -391,7 +392,7 @@ fn truth_load() -> (usize, Duration) {
     (peers.parse().unwrap(), Duration::from_secs(seconds))
 }
 
-/// The kinds of a node's peers, by what they say of themselves.
+/// The kinds of a node's peers, from their user agents.
 fn kinds_of(node: &Core) -> BTreeMap<i64, String> {
     let peers = node.call("getpeerinfo");
     let peers = peers.as_array().unwrap().iter();
@@ -402,7 +403,7 @@ fn kinds_of(node: &Core) -> BTreeMap<i64, String> {
     peers.filter_map(kind).collect()
 }
 
-/// Peers of a node: kinds, and microseconds of CPU time.
+/// Peers of a node: kind, and CPU time in microseconds.
 type Costs = (BTreeMap<i64, String>, BTreeMap<i64, u64>);
 
 fn by_own_clock(node: &Core) -> BTreeMap<i64, u64> {
@@ -411,8 +412,8 @@ fn by_own_clock(node: &Core) -> BTreeMap<i64, u64> {
     own.map(|(peer, timed)| (peer, us(timed))).collect()
 }
 
-/// Prints what the peers of each kind cost at two nodes, for which one load ran at the same time.
-/// Ratios of the medians.
+/// Prints the cost of each kind of peer at two nodes under the same load. Returns the ratios of the
+/// medians.
 fn compare(names: [&str; 2], costs: [Costs; 2], length: Duration) -> Vec<f64> {
     let [(kinds, first), (other_kinds, second)] = costs;
     let mut all: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
@@ -459,8 +460,8 @@ fn compare(names: [&str; 2], costs: [Costs; 2], length: Duration) -> Vec<f64> {
 
 const TRUTH_KINDS: &str = "full-relay=1,block-relay-only=1,silent=1,slow=1";
 
-/// What each kind of peer costs, in CPU microseconds per second: by probes on the node as it is
-/// distributed, and by the clock of the patched node, where no probes are, under the same load.
+/// Cost of each kind of peer in CPU microseconds per second: by probes on an unpatched node, and by
+/// the patched node's own clock without probes, under the same load.
 #[test]
 fn the_same_load_on_two_nodes() {
     const TEST: &str = "probes on a plain node against a patched node's clock";
@@ -475,7 +476,7 @@ fn the_same_load_on_two_nodes() {
     let Some(mut patched) = Core::start(TEST, Build::Patched) else {
         return;
     };
-    // At the same time, for a machine is not as fast at another one.
+    // At the same time, because the speed of a machine varies over time.
     let mut seen = Seen::default();
     let before = message_thread_ns(&patched);
     probes.watch(Duration::ZERO, &|| true, &mut |_| {}).unwrap();
@@ -511,13 +512,13 @@ fn the_same_load_on_two_nodes() {
         (patched_kinds, by_own_clock(&patched)),
     ];
     let ratios = compare(["probes", "the other node's clock"], costs, length);
-    // The two loads are alike and not the same.
+    // The two loads are similar, not identical.
     let is_quiet = quiet.was();
     assert!(!is_quiet || ratios.iter().all(|ratio| (0.6..1.6).contains(ratio)));
 }
 
-/// How much two nodes differ by one and the same clock, under loads that are alike: probes on one of
-/// them cannot agree better with the other.
+/// How much two nodes differ by the same clock under similar loads. Probes on one node cannot agree
+/// better with the other node.
 #[test]
 fn the_same_load_on_two_patched_nodes() {
     const TEST: &str = "two patched nodes";
@@ -551,8 +552,8 @@ fn the_same_load_on_two_patched_nodes() {
     assert!(ratios.len() >= 4);
 }
 
-/// What the probes cost the message thread, as they say, and as a comparison of windows with and
-/// without them shows.
+/// The probes' cost to the message thread: as they report it, and by comparing windows with and
+/// without them.
 #[test]
 fn the_probes_cost_what_they_say() {
     const TEST: &str = "what the probes cost, as they say and as it is";
@@ -569,7 +570,7 @@ fn the_probes_cost_what_they_say() {
     let load = load::start(load::options(&node, peers, KINDS, 2 * seconds));
     // The peers connect.
     std::thread::sleep(Duration::from_secs(5));
-    // Milliseconds per second, of each window.
+    // Milliseconds per second in each window.
     let [mut with, mut said, mut without] = [(); 3].map(|()| Vec::new());
     while !load.is_finished() {
         let mut seen = Seen::default();
@@ -586,7 +587,7 @@ fn the_probes_cost_what_they_say() {
     }
     load.join().unwrap();
     let quiet = quiet.was();
-    // A block costs more in one window than all else in many: the middle ones have none.
+    // A block costs more in one window than everything else in many; the middle windows have none.
     let [with, said, without] = [with, said, without].map(|mut windows| {
         windows.sort_unstable_by(f64::total_cmp);
         windows[windows.len() / 2]
@@ -600,8 +601,8 @@ fn the_probes_cost_what_they_say() {
     assert!((0.75..1.25).contains(&ratio) || !quiet);
 }
 
-/// A tenth of the windows against all of them: the truth is within the printed error as often as it
-/// should be.
+/// Compares a tenth of the windows with all of them. The true value is within the reported error as
+/// often as it should be.
 #[test]
 fn a_sample_is_within_its_error() {
     const TEST: &str = "a sample against all of a node's windows";
@@ -617,7 +618,7 @@ fn a_sample_is_within_its_error() {
         return;
     };
     let mut options = load::options(&node, 12, KINDS, WINDOWS * WINDOW * 3 / 2 + CONNECTING);
-    // What happens a few times only is in few samples, and no error can show that.
+    // Rare events are in few samples, and no error estimate can show them.
     options.block_every = Duration::from_hours(1);
     let load = load::start(options);
     std::thread::sleep(CONNECTING);
@@ -655,15 +656,15 @@ fn a_sample_is_within_its_error() {
         }
     }
     println!("{within_one} of {all} figures within a standard error, {within_two} within two");
-    // 68 and 95 % of a normal distribution; these have a tail. Of errors printed half as large as
-    // they are it would be 38 and 68 %.
+    // Expected 68 and 95 % as for a normal distribution, less because of the tail. If the reported
+    // errors were half as large, it would be 38 and 68 %.
     let near = all >= 120 && within_one * 5 > all * 2 && within_two * 10 > all * 7;
     load.join().unwrap();
     let quiet = quiet.was();
     assert!(near || !quiet);
 }
 
-/// What a plan says of twice as many peers as were recorded, and what these cost.
+/// Compares a plan for twice the recorded peers with their actual cost.
 #[test]
 fn a_plan_for_twice_the_peers() {
     const TEST: &str = "a plan for twice the peers";
@@ -677,11 +678,12 @@ fn a_plan_for_twice_the_peers() {
         return;
     };
     let few_load = load::options(&few, peers, KINDS, seconds);
-    // The same network: each peer sends as much, and there are as many transactions and blocks.
+    // The same network: each peer sends as much, and the number of transactions and blocks is the
+    // same.
     let mut many_load = load::options(&many, 2 * peers, KINDS, seconds);
     let transactions = few_load.rates.of(MessageType::literal("tx")).per_second;
     many_load.rates = many_load.rates.times(2.0).with_transactions(transactions);
-    // At the same time, for a machine is not as fast at another one.
+    // At the same time, because the speed of a machine varies over time.
     let recorded = std::thread::scope(|scope| {
         let recordings = [(&few, few_load), (&many, many_load)].map(|(node, options)| {
             scope.spawn(move || {
@@ -724,7 +726,7 @@ fn a_plan_for_twice_the_peers() {
         plan.ms_per_second,
         100.0 * off
     );
-    // A load of seconds is mostly connections that are made.
+    // In a load of a few seconds, connecting dominates.
     let most = if seconds >= Duration::from_secs(120) {
         0.15
     } else {

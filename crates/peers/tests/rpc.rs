@@ -1,5 +1,4 @@
-//! The source that asks the node's RPC: against a server that answers as it is told, and against
-//! Bitcoin Core where there is one.
+//! The RPC source, against a server with scripted answers and, if available, against Bitcoin Core.
 
 mod core;
 mod machine;
@@ -24,7 +23,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Gives each connection the next answer, then ends. Tells what was asked.
+/// Serves one answer per connection, then ends. Sends each request to the receiver.
 fn serve(answers: Vec<Vec<u8>>) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -44,7 +43,7 @@ fn serve(answers: Vec<Vec<u8>>) -> (String, Receiver<String>) {
             let mut body = vec![0; length.unwrap()];
             reader.read_exact(&mut body).unwrap();
             let _ = asked.send(head + &String::from_utf8(body).unwrap());
-            // The client may have seen enough.
+            // The client may have closed the connection.
             let _ = (&stream).write_all(&answer);
         }
     });
@@ -61,7 +60,7 @@ fn peers(peers: &[Value]) -> Vec<u8> {
     http("200 OK", &body.to_string())
 }
 
-/// A peer as `getpeerinfo` has it, with some of what it has more.
+/// A peer as in `getpeerinfo`, with some of the additional fields.
 fn peer(id: i64, since: u64, received: Value, sent: Value) -> Value {
     json!({"id": id, "addr": format!("192.0.2.{id}:8333"), "network": "ipv4", "version": 70016,
         "relaytxes": true, "subver": "/a:1.0/", "conntime": since, "inbound": true, "connection_type": "inbound",
@@ -104,13 +103,13 @@ fn what_changes_between_looks() {
             peer(0, 100, json!({"ping": 32, "tx": 400}), json!({"pong": 32})),
             peer(1, 200, json!({}), json!({"version": 150})),
         ]),
-        // 1 has gone, 2 has come.
+        // 1 has disconnected, 2 has connected.
         peers(&[
             peer(0, 100, json!({"ping": 64, "tx": 400}), json!({"pong": 64})),
             peer(2, 300, json!({"version": 126}), json!({})),
         ]),
-        // The node has restarted: the same peer has connected again, and is another 0; of 2 there
-        // is one with the same address and time, but less bytes.
+        // The node has restarted. Id 0 is the same peer on a new connection. Id 2 has the same
+        // address and time as before, but fewer bytes.
         peers(&[
             peer(0, 400, json!({"ping": 640}), json!({})),
             peer(2, 300, json!({"version": 126, "*other*": 5}), json!({})),
@@ -128,7 +127,7 @@ fn what_changes_between_looks() {
     assert!(request.contains("Basic dTpzZWNyZXQ="), "{request}");
     assert!(request.contains("\"getpeerinfo\""), "{request}");
     assert!(!format!("{rpc:?}").contains("secret"));
-    assert!(rpc.abilities().contains("no counts"));
+    assert!(rpc.abilities().contains("no message counts"));
 
     let first = watch(&mut rpc).unwrap();
     let connected = |peer: i64, since: u64| Event::Connected {
@@ -190,7 +189,7 @@ fn what_is_not_known_yet() {
     early["version"] = json!(0);
     early["relaytxes"] = json!(false);
     early["transport_protocol_type"] = json!("detecting");
-    // A node of before 0.21.
+    // A node before 0.21.
     let mut old = peer(4, 100, json!({"ping": 32}), json!({}));
     for name in ["network", "connection_type", "transport_protocol_type"] {
         old.as_object_mut().unwrap().remove(name);
@@ -212,7 +211,7 @@ fn what_is_not_known_yet() {
     assert_eq!(known, [(None, None), (Some(false), Some(Transport::V2))]);
 }
 
-/// Bytes are counted, messages are not: nothing says that there were none.
+/// Messages are not counted: the report must not claim that there were none.
 #[test]
 fn a_tally_without_counts() {
     let looks = vec![
@@ -237,7 +236,7 @@ fn a_tally_without_counts() {
         .unwrap();
     assert_eq!((tx.count, tx.bytes), (None, 5000));
     let said = text::render(&report);
-    assert!(said.contains("does not count messages"), "{said}");
+    assert!(said.contains("no message counts"), "{said}");
     let row = said
         .lines()
         .find(|line| line.starts_with("inbound"))
@@ -253,7 +252,7 @@ fn a_tally_without_counts() {
 }
 
 #[test]
-fn answers_that_are_none() {
+fn invalid_answers_are_errors() {
     let escape = "HTTP/1.1 200 OK\r\n\r\n\x1b[2J";
     let mut long_type = peer(0, 1, json!({}), json!({}));
     long_type["bytesrecv_per_msg"] = json!({"thirteenchars": 1});
@@ -269,19 +268,16 @@ fn answers_that_are_none() {
     let most_types = |id| peer(id, 1, types(MAX_TYPES), types(MAX_TYPES));
     let many_counts = (0..=(MAX_COUNTS / MAX_TYPES / 2) as i64).map(most_types);
     let many_counts: Vec<_> = many_counts.collect();
-    // The same number again is another peer.
+    // The same id again is another peer.
     let many_peers = vec![peer(0, 1, json!({}), json!({})); MAX_PEERS + 1];
     let refusal = json!({"result": null, "error": {"code": -28, "message": "Loading \u{1b}[2J"}});
     let deep = format!("{{\"result\":{}", "[".repeat(100_000));
     for (answer, expected) in [
         (
             http("401 Unauthorized", ""),
-            "does not accept the password of user u",
+            "rejects the password of user u",
         ),
-        (
-            http("403 Forbidden", ""),
-            "does not accept the password of user u",
-        ),
+        (http("403 Forbidden", ""), "rejects the password of user u"),
         (http("200 OK", ""), "HTTP 200"),
         (http("404 Not Found", "nothing here"), "HTTP 404"),
         (
@@ -299,15 +295,15 @@ fn answers_that_are_none() {
             http("500 Internal Server Error", &refusal.to_string()),
             r"Loading \u{1b}[2J (-28)",
         ),
-        (peers(&[long_type]), "thirteenchars is no type of message"),
+        (peers(&[long_type]), "thirteenchars is not a message type"),
         (
             peers(&[many_types]),
-            "a peer with more than 100 types of messages",
+            "a peer with more than 100 message types",
         ),
         (peers(&many_counts), "more than 200000 byte counts"),
         (peers(&many_peers), "more than 10000 peers"),
         (peers(&[negative]), "invalid value"),
-        (peers(&[long_address]), "peer 0 has no address"),
+        (peers(&[long_address]), "peer 0 has no valid address"),
         (escape.into(), "HTTP 200"),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{".into(),
@@ -325,7 +321,7 @@ fn answers_that_are_none() {
         );
         assert!(!error.contains("secret"), "{error}");
     }
-    // Longer than the limit, whether it says so or not.
+    // Longer than the limit, with and without a Content-Length.
     let long = " ".repeat(MAX_ANSWER as usize + 1);
     for head in ["HTTP/1.1 200 OK\r\n\r\n".to_owned(), String::new()] {
         let answer = match head.is_empty() {
@@ -338,7 +334,7 @@ fn answers_that_are_none() {
 }
 
 #[test]
-fn no_way_in() {
+fn connection_errors_name_the_cause() {
     for address in [
         "",
         "localhost",
@@ -368,7 +364,7 @@ fn no_way_in() {
     );
 }
 
-/// A source of one window, which knows little of a peer that was there before.
+/// A source with one window that knows little about a peer that was connected before.
 struct Probes;
 
 impl Source for Probes {
@@ -405,7 +401,7 @@ impl Source for Probes {
 }
 
 #[test]
-fn what_probes_do_not_know() {
+fn the_rpc_fills_in_what_probes_do_not_know() {
     let looks = vec![
         peers(&[]),
         peers(&[peer(0, 100, json!({}), json!({}))]),
@@ -432,7 +428,7 @@ fn what_probes_do_not_know() {
             (9, None, Some(false), None),
         ]
     );
-    // It went unseen.
+    // It was never seen.
     let events = watch(&mut described).unwrap();
     assert_eq!(events[0], Event::Disconnected { peer: 0 });
 }
@@ -444,7 +440,7 @@ fn bitcoin_core() {
     };
     let process = Process::with_pid(node.pid()).unwrap();
     assert_eq!(Process::listening_on(node.rpc.port()), Some(process));
-    // This test listens too, and is no node.
+    // This test listens on a port too, but is not a node.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = other.local_addr().unwrap().port();
     assert_eq!(Process::listening_on(port), None);
@@ -460,7 +456,7 @@ fn bitcoin_core() {
         password: "p".to_owned(),
     };
     let mut rpc = Rpc::connect(&node.rpc.to_string(), auth, Some(process)).unwrap();
-    // A v1 `version` and a ping, by hand.
+    // A v1 `version` and a ping, handmade.
     let mut stream = std::net::TcpStream::connect(node.listening).unwrap();
     let mut tally = Tally::new();
     let mut version = vec![0; 85];

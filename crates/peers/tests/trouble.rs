@@ -1,5 +1,5 @@
-//! What can go wrong with probes: each case is one clear line, or a count, and the node goes on
-//! without a probe in it.
+//! Failures of probes: each gives a one-line error or a count, and the node keeps running without a
+//! probe.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod fake;
@@ -17,7 +17,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many bytes of the program's code in memory differ from its file: a probe is one.
+/// Number of bytes in which the program's code in memory differs from its file: each probe changes
+/// one.
 fn probes_in(pid: u32) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
@@ -45,7 +46,7 @@ fn probes_in(pid: u32) -> usize {
     differ
 }
 
-/// Watches for a while; the number of events that were lost.
+/// Observes the node for a while. Returns the number of lost events.
 fn watch(probes: &mut Probes, millis: u64, take: &mut dyn FnMut(Record)) -> u64 {
     let mut lost = 0;
     let window = Duration::from_millis(millis);
@@ -70,7 +71,7 @@ fn no_probe_stays_behind() {
     };
     fake.go();
     let pid = fake.pid();
-    // Between windows those that tell of connections are there; each tracepoint has a counter.
+    // Between windows, the probes for connections stay attached. Each tracepoint has a semaphore.
     let between = probes_in(pid);
     let mut within = 0;
     watch(&mut probes, 300, &mut |_| {
@@ -83,7 +84,7 @@ fn no_probe_stays_behind() {
     assert_eq!(probes_in(pid), 0);
 }
 
-/// A process that dies while its probes are in the node: this one, as a child of the next test.
+/// A process that dies while its probes are attached: run as a child by the next test.
 #[test]
 #[ignore = "part of another test"]
 fn dies_in_a_window() {
@@ -100,7 +101,7 @@ fn dies_in_a_window() {
     });
 }
 
-/// This test program, to run one of its tests.
+/// Runs one test of this program in a child.
 fn this_test(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]);
@@ -128,7 +129,7 @@ fn no_probe_stays_behind_after_kill_9() {
     assert!(probes_in(fake.pid()) > 0);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The kernel takes them out when the last file of the process is closed.
+    // The kernel removes them when the last file descriptor of the process is closed.
     let gone = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         probes_in(fake.pid()) == 0
@@ -185,7 +186,7 @@ fn lost_events_are_counted() {
 }
 
 #[test]
-fn a_program_that_is_no_node() {
+fn a_program_that_is_not_a_node() {
     let process = Process::with_pid(std::process::id()).unwrap();
     let error = Probes::attach(process).unwrap_err().to_string();
     assert!(
@@ -195,7 +196,7 @@ fn a_program_that_is_no_node() {
     assert!(!error.contains('\n'), "{error}");
 }
 
-/// What attaching says, for tests that run this one in other surroundings.
+/// Attaches probes and prints the result, for tests that run this one in another environment.
 #[test]
 #[ignore = "part of other tests"]
 fn attaches() {
@@ -218,7 +219,7 @@ fn attaches() {
     }
 }
 
-/// What `attaches` says when `surroundings` runs it.
+/// What `attaches` prints in this environment.
 fn said(mut surroundings: Command, fake: &Fake) -> String {
     surroundings.env("PACKETLANE_TEST_NODE", fake.pid().to_string());
     let output = surroundings.output().unwrap();
@@ -228,7 +229,7 @@ fn said(mut surroundings: Command, fake: &Fake) -> String {
     said.unwrap_or_else(|| panic!("{output:?}")).to_owned()
 }
 
-/// A copy of this test program in a folder that others can read, until it is dropped.
+/// A copy of this test program in a folder that others can read. Removed on drop.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -241,7 +242,7 @@ impl Copy {
         Self(path)
     }
 
-    /// The command that runs `attaches` in it.
+    /// The command that runs `attaches` in the copy.
     fn attaches(&self) -> String {
         let test = "--exact attaches --ignored --nocapture";
         format!("{} {test}", self.0.display())
@@ -261,7 +262,7 @@ fn shell(script: &str) -> Command {
 }
 
 #[test]
-fn what_is_missing_is_said_in_one_line() {
+fn missing_privileges_and_kernel_features_give_one_line() {
     const TEST: &str = "probes without permission, BTF or sysfs";
     if !is_root() {
         not_run(TEST, "it needs root, to take these away");
@@ -286,7 +287,7 @@ fn what_is_missing_is_said_in_one_line() {
         (hidden("/sys/kernel/btf"), "CONFIG_DEBUG_INFO_BTF"),
         (
             hidden("/sys/bus/event_source/devices"),
-            "hides them in this container",
+            "this container hides them",
         ),
     ] {
         let said = said(surroundings, &fake);
@@ -294,7 +295,7 @@ fn what_is_missing_is_said_in_one_line() {
     }
 }
 
-/// The capabilities that are documented, and no others, for a user who is not root.
+/// The documented capabilities suffice for a user who is not root, and fewer do not.
 #[test]
 fn the_documented_capabilities_suffice() {
     const TEST: &str = "probes with the documented capabilities";
@@ -323,7 +324,7 @@ fn the_documented_capabilities_suffice() {
             "{too_few}: {said}"
         );
     }
-    // Of kernels before July 2025. On others the message names what they need.
+    // Enough before July 2025's kernels. On later ones the message names what is missing.
     let said = with("+bpf,+perfmon,+sys_ptrace");
     assert!(
         said == "peers are seen" || said.contains("CAP_SYS_ADMIN and CAP_SYS_PTRACE"),

@@ -1,10 +1,10 @@
-//! What the bytes of a part claim, checked before the library decodes any of them.
+//! Checks what the bytes of a part claim before the Parquet library decodes any of them.
 //!
-//! The library trusts a file: it follows a schema as deep as it is nested, takes memory for what a
-//! length claims, skips lists of a billion elements that take no bytes, and panics at many a page
-//! that is not whole. So the footer and the pages' headers are read here, and only a layout that
-//! our writer produces is accepted: one row group, flat columns, no compression, pages that share
-//! no bytes. What is left to the library are the values in the pages.
+//! The library trusts a file: it recurses as deep as a schema is nested, allocates what a length
+//! field claims, skips lists of a billion empty elements, and panics on many truncated pages. So
+//! the footer and the page headers are parsed here, and only our writer's layout is accepted: one
+//! row group, flat columns, no compression, no shared pages. The library decodes only the values
+//! within pages.
 
 use bytes::Bytes;
 use parquet::basic::{Encoding, LogicalType, TimeUnit, Type as Physical};
@@ -13,43 +13,43 @@ use parquet::errors::ParquetError;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use std::ops::Range;
 
-/// The largest number of rows of a part. Bounds the writer's memory (30 MB).
+/// Maximum number of rows in a part. Bounds the writer's memory to 30 MB.
 pub(super) const MAX_ROWS: usize = 1 << 17;
 
-/// The longest text, in bytes. An address has less than 100.
+/// Maximum length of a text, in bytes. An address has fewer than 100.
 pub(super) const MAX_TEXT: usize = 256;
 
-/// The longest page, in bytes: a dictionary with a text of its own for each row.
+/// Maximum size of a page, in bytes: a dictionary with a different text for each row.
 pub(super) const MAX_PAGE: usize = MAX_ROWS * (4 + MAX_TEXT);
 
-/// The longest part, in bytes. A row has two texts of its own at most, and less than 200 bytes
-/// of numbers and of texts that rows share.
+/// Maximum size of a part, in bytes. A row has at most two texts of its own, and less than 200
+/// bytes of numbers and shared texts.
 pub(super) const MAX_PART: u64 = 768 * MAX_ROWS as u64;
 
-/// The largest number of rows for each byte of a part. Identical rows are densest: 131,072 of them
-/// have 16,546 bytes, 8 rows a byte.
+/// Maximum number of rows per byte of a part. Identical rows are densest: 131,072 of them take
+/// 16,546 bytes, which is 8 rows per byte.
 const MAX_ROWS_PER_BYTE: usize = 16;
 
-/// The longest footer, in bytes. The writer's have 6,000.
+/// Maximum size of a footer, in bytes. Our writer's have about 6,000.
 const MAX_FOOTER: usize = 64 << 10;
 
-/// The longest header of a page, in bytes. The writer's have 40, with statistics some hundred.
+/// Maximum size of a page header, in bytes. Our writer's have 40, with statistics a few hundred.
 const MAX_PAGE_HEADER: usize = 4 << 10;
 
-/// How deep structures and lists may lie in one another. The writer's have 8 levels.
+/// Maximum nesting depth of structures and lists. Our writer's files have 8 levels.
 const MAX_DEPTH: u32 = 12;
 
-/// What every Parquet file begins and ends with.
+/// The first and last bytes of every Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
 /// What is wrong with a part.
 #[derive(Debug)]
 pub(super) enum LayoutError {
-    /// Something else than the columns.
+    /// A fault outside of our columns.
     Other(&'static str),
-    /// It lacks this column of ours.
+    /// This column is missing.
     NoColumn(usize),
-    /// This column of ours has another type in it.
+    /// This column has the wrong type.
     ColumnType(usize),
 }
 
@@ -63,15 +63,15 @@ impl From<&'static str> for LayoutError {
 pub(super) struct Layout {
     /// The number of rows.
     pub(super) rows: usize,
-    /// For each of our columns, the place of its pages in the file; `None` if it is not there.
+    /// For each of our columns, the range of its pages in the file, or `None` if it is missing.
     pub(super) columns: Vec<Option<Range<usize>>>,
 }
 
 impl Layout {
-    /// Reads the footer of `part`, which must have those of the columns of `schema` that may not
-    /// be null; other columns are ignored.
+    /// Parses the footer of `part`. It must have all columns of `schema` that may not be null;
+    /// columns that are not in `schema` are ignored.
     pub(super) fn of(part: &[u8], schema: &SchemaDescriptor) -> Result<Self, LayoutError> {
-        const CUT: &str = "it does not begin and end as such files do";
+        const CUT: &str = "it does not begin and end like a Parquet file";
         const DAMAGED: &str = "its footer is damaged";
         let before = part.strip_prefix(MAGIC).ok_or(CUT)?;
         let before = before.strip_suffix(MAGIC).ok_or(CUT)?;
@@ -89,7 +89,7 @@ impl Layout {
         let fields = footer.list(2).ok_or(DAMAGED)?;
         let (root, fields) = fields.split_first().ok_or(DAMAGED)?;
         // We do not use the root's child count, but other readers rely on it, so a wrong one is
-        // refused.
+        // rejected.
         let children = root
             .integer(5)
             .and_then(|count| usize::try_from(count).ok());
@@ -102,7 +102,7 @@ impl Layout {
         let rows = group.integer(3).and_then(|rows| usize::try_from(rows).ok());
         let rows = rows.ok_or(DAMAGED)?;
         if rows > MAX_ROWS || rows > part.len().saturating_mul(MAX_ROWS_PER_BYTE) {
-            return Err("it claims more rows than such a file can have".into());
+            return Err("it claims more rows than a file of its size can have".into());
         }
         let chunks = group.list(1).ok_or(DAMAGED)?;
         if chunks.len() != fields.len() {
@@ -135,7 +135,7 @@ impl Layout {
     }
 }
 
-/// Whether a field of a schema is of the type of `column`, and may be null if that may.
+/// Whether a field of a schema has the type of `column` and the same nullability.
 fn is_type(field: &Value<'_>, column: &ColumnDescriptor) -> bool {
     let is_micros = match column.logical_type_ref() {
         Some(LogicalType::Timestamp(time)) if time.unit == TimeUnit::MICROS => {
@@ -149,7 +149,7 @@ fn is_type(field: &Value<'_>, column: &ColumnDescriptor) -> bool {
         && field.integer(3) == Some(i64::from(column.max_def_level()))
 }
 
-/// Where the pages of a column are, somewhere in `pages`.
+/// The range of a column's pages in the file, which must lie within `pages`.
 fn chunk(
     chunk: &Value<'_>,
     column: &ColumnDescriptor,
@@ -166,10 +166,10 @@ fn chunk(
         return Err("a column is compressed");
     }
     if number(5) != Some(rows) {
-        return Err("a column has another number of rows than the file");
+        return Err("a column does not have as many rows as the file");
     }
     let length = number(7).ok_or(DAMAGED)?;
-    // The dictionary and the other pages. Of a column without rows there may be neither.
+    // The dictionary comes before the data pages. A column without rows may have neither.
     let starts = [number(11), number(9)].into_iter().flatten();
     let start = match starts.filter(|start| *start > 0).min() {
         _ if length == 0 => pages.start,
@@ -181,13 +181,13 @@ fn chunk(
     }
 }
 
-/// A value in Thrift's compact protocol, which footers and headers of pages are written in.
+/// A value in Thrift's compact protocol, the encoding of footers and page headers.
 enum Value<'b> {
     Integer(i64),
     Bytes(&'b [u8]),
     Double,
     List(Vec<Self>),
-    /// Fields, each with its number.
+    /// Fields by number.
     Structure(Vec<(i64, Self)>),
 }
 
@@ -224,8 +224,8 @@ impl<'b> Value<'b> {
     }
 }
 
-/// Takes a structure from the front: `None` if it is not whole, or deeper than `depth`. Takes
-/// memory in proportion to the bytes that are there, since each value takes at least one.
+/// Parses a structure at the front of `bytes`: `None` if it is truncated or nested deeper than
+/// `depth`. Memory is proportional to the input, since each value takes at least one byte.
 fn structure<'b>(bytes: &mut &'b [u8], depth: u32) -> Option<Value<'b>> {
     let mut fields = Vec::new();
     let mut last = 0_i64;
@@ -240,7 +240,7 @@ fn structure<'b>(bytes: &mut &'b [u8], depth: u32) -> Option<Value<'b>> {
             step => last.checked_add(step.into())?,
         };
         let value = match kind {
-            // Truth is in the kind.
+            // The value of a boolean is in its type.
             1 | 2 => Value::Integer((kind == 1).into()),
             _ => value(bytes, kind, depth)?,
         };
@@ -248,7 +248,7 @@ fn structure<'b>(bytes: &mut &'b [u8], depth: u32) -> Option<Value<'b>> {
     }
 }
 
-/// Takes a value of this kind from the front, but for a truth value of a structure.
+/// Parses a value of this type at the front of `bytes`, except a structure's boolean field.
 fn value<'b>(bytes: &mut &'b [u8], kind: u8, depth: u32) -> Option<Value<'b>> {
     Some(match kind {
         1..=3 => Value::Integer(byte(bytes)?.into()),
@@ -268,7 +268,7 @@ fn value<'b>(bytes: &mut &'b [u8], kind: u8, depth: u32) -> Option<Value<'b>> {
                 15 => number(bytes)?,
                 count => count.into(),
             };
-            // Not a billion of elements that are not there.
+            // An element takes at least one byte: reject a count beyond the input.
             if count > bytes.len() as u64 {
                 return None;
             }
@@ -276,7 +276,7 @@ fn value<'b>(bytes: &mut &'b [u8], kind: u8, depth: u32) -> Option<Value<'b>> {
             Value::List(elements.collect::<Option<_>>()?)
         }
         12 => structure(bytes, depth.checked_sub(1)?)?,
-        // Maps and the like, which Parquet has none of.
+        // Maps and the like do not occur in Parquet.
         _ => return None,
     })
 }
@@ -291,7 +291,7 @@ fn byte(bytes: &mut &[u8]) -> Option<u8> {
     Some(take(bytes, 1)?[0])
 }
 
-/// Takes a number from the front: 7 bits in each byte, the lowest first.
+/// Parses a LEB128 number: 7 bits in each byte, lowest first.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
@@ -304,29 +304,29 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes a number with a sign, which is its lowest bit.
+/// Parses a zigzag-encoded signed number: the sign is the lowest bit.
 fn signed(bytes: &mut &[u8]) -> Option<i64> {
     let value = number(bytes)?;
     Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
 }
 
-/// The pages of a column. Each has been walked through before the library decodes it, since that
-/// takes more values than there are for granted.
+/// The pages of a column. Each page is validated before the library decodes it, because the library
+/// assumes that all claimed values are present.
 pub(super) struct Pages {
-    /// What is left of them.
+    /// The pages not yet read.
     bytes: Bytes,
-    /// Whether the column may be null: then its pages begin with levels.
+    /// Whether the column is nullable: then its pages begin with definition levels.
     levels: bool,
     physical: Physical,
-    /// Whether there was a dictionary.
+    /// Whether a dictionary page was read.
     dictionary: bool,
 }
 
-const NOT_TAKEN: &str = "a page of a kind that this reader does not take";
+const NOT_TAKEN: &str = "a page type or encoding that `peers record` does not write";
 const TOO_SHORT: &str = "a page is shorter than it claims";
 
 impl Pages {
-    /// The pages in `bytes`, of a column as `column` describes it.
+    /// The pages in `bytes`, of the column that `column` describes.
     pub(super) fn new(bytes: Bytes, column: &ColumnDescriptor) -> Self {
         Self {
             bytes,
@@ -336,7 +336,7 @@ impl Pages {
         }
     }
 
-    /// Takes the next page.
+    /// Reads the next page.
     fn take(&mut self) -> Result<Page, &'static str> {
         const DAMAGED: &str = "the header of a page is damaged";
         let begins = &self.bytes[..self.bytes.len().min(MAX_PAGE_HEADER)];
@@ -348,13 +348,13 @@ impl Pages {
             .and_then(|length| usize::try_from(length).ok());
         let length = length.ok_or(DAMAGED)?;
         if length > MAX_PAGE {
-            return Err("a page is longer than this reader takes");
+            return Err("a page is longer than this reader accepts");
         }
         if length > self.bytes.len() - header_length {
             return Err("a page is longer than its column");
         }
         let kind = header.integer(1);
-        // As it is after decompression, which there is none of.
+        // Sizes before and after decompression must agree: nothing is compressed.
         let is_plain = header.integer(2) == header.integer(3);
         let header = header.get(if kind == Some(0) { 5 } else { 7 });
         let header = header.filter(|_| is_plain).ok_or(DAMAGED)?;
@@ -374,7 +374,7 @@ impl Pages {
     }
 
     fn dictionary_page(&mut self, buf: Bytes, num_values: u32) -> Result<Page, &'static str> {
-        // The writer takes all texts from a dictionary, and nothing else.
+        // The writer uses dictionaries for all texts and for nothing else.
         if self.physical != Physical::BYTE_ARRAY {
             return Err(NOT_TAKEN);
         }
@@ -420,8 +420,8 @@ impl Pages {
                 Encoding::RLE_DICTIONARY
             }
             (Some(DIFFERENCES), Physical::INT64) => match differences(values).ok_or(TOO_SHORT)? {
-                // All null. The library's delta decoder underflows on a count of 0; the plain one
-                // does not.
+                // All values are null. The library's delta decoder underflows on a count of 0; the
+                // plain decoder does not.
                 0 => Encoding::PLAIN,
                 _ => Encoding::DELTA_BINARY_PACKED,
             },
@@ -438,7 +438,7 @@ impl Pages {
     }
 }
 
-/// How many texts are whole, each with its length before it.
+/// Number of complete length-prefixed texts.
 fn texts(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Some((length, rest)) = bytes.split_first_chunk()
@@ -450,7 +450,7 @@ fn texts(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// Walks through runs of numbers of `width` bits: None if they are not whole.
+/// Validates RLE/bit-packed hybrid runs of `width`-bit numbers: `None` if they are truncated.
 fn runs(mut bytes: &[u8], width: u8) -> Option<()> {
     if width > 32 {
         return None;
@@ -458,7 +458,7 @@ fn runs(mut bytes: &[u8], width: u8) -> Option<()> {
     while !bytes.is_empty() {
         let run = number(&mut bytes)?;
         let length = match run & 1 {
-            // Groups of 8 numbers; of the last, only those that are needed may be there.
+            // Groups of 8 numbers. The last group may be cut after the numbers in use.
             1 => (run >> 1)
                 .saturating_mul(u64::from(width))
                 .min(bytes.len() as u64),
@@ -470,8 +470,8 @@ fn runs(mut bytes: &[u8], width: u8) -> Option<()> {
     Some(())
 }
 
-/// Walks through numbers as differences, which come in blocks, these in parts of their own
-/// width. Says how many there are: None if they are not whole.
+/// Validates delta-encoded numbers: blocks of miniblocks, each with its own bit width. Returns how
+/// many there are, or `None` if the data is truncated.
 fn differences(mut bytes: &[u8]) -> Option<u64> {
     const MAX_BLOCK: u64 = 1 << 16;
     let block = number(&mut bytes)?;
@@ -524,7 +524,7 @@ impl PageReader for Pages {
     }
 }
 
-/// The library asks for pages to skip only where rows are skipped.
+/// The library calls these only to skip rows, which we never do.
 fn skips_nothing() -> ParquetError {
     ParquetError::General("every row is read".to_owned())
 }

@@ -1,8 +1,7 @@
-//! Where the arguments of a tracepoint lie, as the notes of a program file say it in the words of
-//! its assembler: `8@%rax` (a register of 8 bytes), `-4@$5` (a signed constant of 4),
-//! `8@-24(%rbp)` (memory).
+//! Locations of a tracepoint's arguments. The notes of an executable give them in assembler syntax:
+//! `8@%rax` (a register, 8 bytes), `-4@$5` (a signed constant, 4 bytes), `8@-24(%rbp)` (memory).
 
-/// Where an argument lies when its tracepoint is reached.
+/// Location of an argument when its tracepoint is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub(super) place: Place,
@@ -11,18 +10,18 @@ pub(super) struct Argument {
     pub(super) is_signed: bool,
 }
 
-/// The place of an argument.
+/// Where an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is this.
+    /// A constant with this value.
     Constant(i64),
-    /// It lies in the register at this offset of the kernel's `pt_regs`.
+    /// In the register at this offset in the kernel's `pt_regs`.
     Register(u32),
-    /// It lies in memory, so far from the address in the register at this offset.
+    /// In memory, at this offset from the address in a register.
     Memory { register: u32, offset: i64 },
 }
 
-/// The arguments of a tracepoint. `None` if one lies where it cannot be read here.
+/// Parses the arguments of a tracepoint. `None` if a location is not supported.
 pub(super) fn parse_arguments(text: &str) -> Option<Vec<Argument>> {
     text.split_ascii_whitespace().map(parse_argument).collect()
 }
@@ -53,8 +52,8 @@ fn parse_place(text: &str) -> Option<Place> {
     Some(Place::Memory { register, offset })
 }
 
-/// The offset of a register in x86-64 Linux's `pt_regs`, by any name of a part of it that begins
-/// with its lowest byte.
+/// Offset of a register in `pt_regs` of x86-64 Linux, by its name or that of a part that includes
+/// its lowest byte.
 fn register(name: &str) -> Option<u32> {
     const REGISTERS: [(&[&str], u32); 17] = [
         (&["r15", "r15d", "r15w", "r15b"], 0),
@@ -80,7 +79,7 @@ fn register(name: &str) -> Option<u32> {
     found.map(|(_, offset)| *offset)
 }
 
-/// The register that has a function's second argument: `rsi`.
+/// The register of a function's second argument: `rsi`.
 pub(super) const SECOND_ARGUMENT: u32 = 104;
 
 #[cfg(test)]

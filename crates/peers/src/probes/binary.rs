@@ -1,41 +1,41 @@
-//! Where the probes go in a node's program file, which may be stripped.
+//! Finds the places for probes in a node's executable, which may be stripped.
 //!
-//! The tracepoints are listed in the file's notes. The two functions that the message thread
-//! calls for each peer have no name left in a stripped file. One of them contains the tracepoint
-//! `net:inbound_message`, so the unwind table says where it begins. Both are virtual and declared
-//! one after the other: the slot behind the first one's in the table of virtual functions is the
-//! second one's. Each step is checked; a file of another shape is an error, not a guess.
+//! The tracepoints are listed in the ELF notes. The two functions that the message thread calls for
+//! each peer have no symbol in a stripped file. One of them contains the tracepoint
+//! `net:inbound_message`, so the unwind table gives its start. Both are virtual and declared one
+//! after the other, so the next slot in the vtable holds the second one. Each step is verified: a
+//! file with another structure is an error, never a guess.
 
 use super::arguments::{Argument, parse_arguments};
 use super::elf::{Elf, ElfError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Places in a node's program file, as offsets in the file.
+/// Places in a node's executable, as file offsets.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    /// Where the function begins that processes messages of a peer.
+    /// Start of the function that processes messages from a peer.
     pub(super) receiving: u64,
-    /// Where the function begins that sends to a peer.
+    /// Start of the function that sends to a peer.
     pub(super) sending: u64,
-    /// Where the tracepoints are that this program reads.
+    /// The tracepoints in use.
     pub(super) tracepoints: Vec<Tracepoint>,
 }
 
-/// A tracepoint in a program file. One name can have several.
+/// A tracepoint in an executable. Several can have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tracepoint {
-    /// Its name, without the provider `net`.
+    /// Name without the provider `net`.
     pub(super) name: String,
-    /// The offset of its instruction in the file.
+    /// File offset of its instruction.
     pub(super) offset: u64,
-    /// The offset of the counter that says whether somebody listens, if it has one.
+    /// File offset of its semaphore, the counter that enables it, if it has one.
     pub(super) semaphore: Option<u64>,
-    /// Where its arguments lie.
+    /// Locations of its arguments.
     pub(super) arguments: Vec<Argument>,
 }
 
-/// The tracepoints that are used, of the provider `net`.
+/// Names of the tracepoints in use, of the provider `net`.
 const WANTED: [&str; 5] = [
     "inbound_message",
     "outbound_message",
@@ -44,17 +44,17 @@ const WANTED: [&str; 5] = [
     "closed_connection",
 ];
 
-/// The tracepoint in the function that processes messages.
+/// The tracepoint within the function that processes messages.
 const IN_RECEIVING: &str = "inbound_message";
 
-/// Tracepoints that are used at the same time, at most. Bitcoin Core has 7 of [`WANTED`].
+/// Maximum number of tracepoints. Bitcoin Core has 7 with names in [`WANTED`].
 pub(super) const MAX_TRACEPOINTS: usize = 63;
 
-/// The type of the relocations of pointers.
+/// Relocation type of pointers, `R_X86_64_RELATIVE`.
 const RELATIVE: u64 = 8;
 
-/// The first instruction of a function in a program that is protected by Intel's CET. The kernel
-/// has to single-step it, which takes twenty times as long as the next one.
+/// The first instruction of a function compiled with Intel CET. A probe on it makes the kernel
+/// single-step it, which takes twenty times as long as a probe on the next instruction.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// Why the places were not found.
@@ -62,19 +62,19 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 pub(super) enum PlacesError {
     /// The file, or a part of it, cannot be read.
     File(ElfError),
-    /// It is a thread of the kernel, or has ended.
+    /// A kernel thread, or the process has ended.
     NoProgram,
-    /// Not even who may see all programs may read it.
+    /// Not readable even with CAP_SYS_PTRACE.
     Hidden,
-    /// It is damaged, or of a kind that is not known here.
+    /// Damaged, or an unknown structure.
     Malformed(&'static str),
-    /// It was built without tracepoints.
+    /// Built without this tracepoint.
     NoTracepoint(&'static str),
-    /// An argument of a tracepoint lies where it cannot be read.
+    /// The location of a tracepoint's argument is not supported.
     Argument {
-        /// Name of the tracepoint.
+        /// The tracepoint's name.
         tracepoint: String,
-        /// The arguments, as the file has them.
+        /// The argument text in the file.
         arguments: String,
     },
     /// The two functions were not found.
@@ -86,12 +86,12 @@ impl fmt::Display for PlacesError {
         match self {
             Self::File(error) => error.fmt(f),
             Self::NoProgram => f.write_str(
-                "it has no program: it is a thread of the kernel, or has ended; name the node's \
-                 process by --pid",
+                "it has no executable: it is a kernel thread, or has ended; choose the node's \
+                 process with --pid",
             ),
             Self::Hidden => f.write_str(
-                "the kernel lets nobody here read its program, CAP_SYS_PTRACE or not: it is not a \
-                 node that can be watched from here; name the node's process by --pid",
+                "its executable is not readable, even with CAP_SYS_PTRACE: this process cannot be \
+                 observed from here; choose the node's process with --pid",
             ),
             Self::Malformed(what) => write!(f, "it has {what}"),
             Self::NoTracepoint(name) => write!(
@@ -104,7 +104,7 @@ impl fmt::Display for PlacesError {
                 arguments,
             } => write!(
                 f,
-                "the arguments of its tracepoint net:{tracepoint} lie where they cannot be read: \
+                "the arguments of its tracepoint net:{tracepoint} have unsupported locations: \
                  {arguments:?}"
             ),
             Self::Functions(why) => write!(
@@ -123,12 +123,12 @@ impl From<ElfError> for PlacesError {
     }
 }
 
-/// The program file of a running process: readable even if the file was replaced since.
+/// The executable of a running process. Readable even if the file was replaced since.
 pub(super) fn of_process(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/exe"))
 }
 
-/// Finds the places in the program file at `path`.
+/// Finds the places in the executable at `path`.
 pub(super) fn find(path: &Path) -> Result<Places, PlacesError> {
     let file = Program(Elf::open(path)?);
     let tracepoints = file.tracepoints()?;
@@ -141,13 +141,13 @@ pub(super) fn find(path: &Path) -> Result<Places, PlacesError> {
     let receiving = function_around(&starts, pc)?;
     if pcs.any(|other| function_around(&starts, other).ok() != Some(receiving)) {
         return Err(PlacesError::Functions(
-            "more than one contains the tracepoint net:inbound_message",
+            "several contain the tracepoint net:inbound_message",
         ));
     }
     let sending = file.next_virtual_function(receiving)?;
     if starts.binary_search(&sending).is_err() {
         return Err(PlacesError::Functions(
-            "what follows the first one in the table of virtual functions is no function",
+            "the slot after the first one in the vtable does not hold a function",
         ));
     }
     Ok(Places {
@@ -157,25 +157,25 @@ pub(super) fn find(path: &Path) -> Result<Places, PlacesError> {
     })
 }
 
-/// The function that contains `pc`: the last one that begins before it.
+/// The function that contains `pc`: the last one that starts at or before it.
 fn function_around(starts: &[u64], pc: u64) -> Result<u64, PlacesError> {
     let before = starts.partition_point(|start| *start <= pc);
     let last = starts[..before].last().copied();
     last.ok_or(PlacesError::Functions(
-        "the tracepoint net:inbound_message lies in none",
+        "none contains the tracepoint net:inbound_message",
     ))
 }
 
 struct Program(Elf);
 
 impl Program {
-    /// The tracepoints that are wanted, each with its address.
+    /// The tracepoints in use, with their addresses.
     fn tracepoints(&self) -> Result<Vec<(u64, Tracepoint)>, PlacesError> {
         let Some(notes) = self.0.section(".note.stapsdt") else {
             return Err(PlacesError::NoTracepoint(IN_RECEIVING));
         };
         let notes = self.0.data(&notes)?;
-        // If the file was changed after linking (prelink), this section moved with the rest.
+        // If the file was changed after linking (prelink), this section has moved with the others.
         let base = self.0.section(".stapsdt.base").map(|base| base.address);
         let mut found = Vec::new();
         let mut rest = &notes[..];
@@ -194,12 +194,12 @@ impl Program {
             }
             let moved = base.map_or(0, |base| base.wrapping_sub(note.base));
             let pc = note.pc.wrapping_add(moved);
-            let unmapped = PlacesError::Malformed("a tracepoint outside of its code");
+            let unmapped = PlacesError::Malformed("a tracepoint outside its code");
             let offset = self.0.offset(pc).ok_or(unmapped)?;
             let semaphore = match note.semaphore {
                 0 => None,
                 address => Some(self.0.offset(address.wrapping_add(moved)).ok_or(
-                    PlacesError::Malformed("a tracepoint's semaphore outside of its data"),
+                    PlacesError::Malformed("a tracepoint's semaphore outside its data"),
                 )?),
             };
             let arguments =
@@ -226,15 +226,15 @@ impl Program {
         Ok(found)
     }
 
-    /// The addresses at which functions begin, in order: from the table that the unwinder
-    /// searches, which stripping leaves.
+    /// Start addresses of all functions, in order. They come from the unwinder's search table,
+    /// which survives stripping.
     fn function_starts(&self) -> Result<Vec<u64>, PlacesError> {
         let damaged =
             || PlacesError::Malformed("no unwind table (.eh_frame_hdr), or a damaged one");
         let section = self.0.section(".eh_frame_hdr").ok_or_else(damaged)?;
         let data = self.0.data(&section)?;
-        // Version 1; the count is a plain u32, the entries are pairs of i32 relative to the
-        // table: what every linker writes (Linux Standard Base, 10.6.2).
+        // Version 1. The count is a u32; the entries are pairs of i32 relative to the table, as all
+        // linkers write them (Linux Standard Base, 10.6.2).
         let &[1, _, 0x03, 0x3b, _, _, _, _, a, b, c, d, ref entries @ ..] = &data[..] else {
             return Err(damaged());
         };
@@ -250,7 +250,7 @@ impl Program {
         Ok(starts)
     }
 
-    /// The function whose slot in a table of virtual functions follows that of `function`.
+    /// The function in the vtable slot after that of `function`.
     fn next_virtual_function(&self, function: u64) -> Result<u64, PlacesError> {
         let mut slots = Vec::new();
         self.each_pointer(&mut |slot, value| {
@@ -260,8 +260,7 @@ impl Program {
         })?;
         let [slot] = slots[..] else {
             return Err(PlacesError::Functions(
-                "the one with the tracepoint net:inbound_message does not stand in exactly one \
-                 table of virtual functions",
+                "the one with the tracepoint net:inbound_message is not in exactly one vtable",
             ));
         };
         let mut next = None;
@@ -270,15 +269,17 @@ impl Program {
                 next = next.or(Some(value));
             }
         })?;
-        next.ok_or(PlacesError::Functions("the first one is the table's last"))
+        next.ok_or(PlacesError::Functions(
+            "the first one is the last in its vtable",
+        ))
     }
 
-    /// Gives `take` every pointer in the constant data, behind its address: those that the loader
-    /// relocates.
+    /// Passes the address and value of every pointer in the constant data to `take`: those that the
+    /// loader relocates.
     fn each_pointer(&self, take: &mut dyn FnMut(u64, u64)) -> Result<(), PlacesError> {
         let mut is_relocated = false;
         if let Some(relocations) = self.0.section(".rela.dyn") {
-            // The address, type and symbol, and what lies at the address.
+            // An entry: address, type and symbol, addend (the value).
             let data = self.0.data(&relocations)?;
             for relocation in data.as_chunks::<8>().0.as_chunks::<3>().0 {
                 let [address, kind, value] = relocation.map(u64::from_le_bytes);
@@ -288,8 +289,8 @@ impl Program {
                 }
             }
         }
-        // Packed relocations (`-z pack-relative-relocs`), or a program that is not relocated:
-        // the pointers lie in the data.
+        // Packed relocations (`-z pack-relative-relocs`), or a program that is not relocated: the
+        // pointers are in the data itself.
         if is_relocated && self.0.section(".relr.dyn").is_none() {
             return Ok(());
         }
@@ -305,9 +306,9 @@ impl Program {
         Ok(())
     }
 
-    /// Where to put a probe at the beginning of a function: behind [`ENDBR64`].
+    /// Where to put the probe on a function: after [`ENDBR64`], if it starts with that.
     fn probed_offset(&self, function: u64) -> Result<u64, PlacesError> {
-        let outside = PlacesError::Functions("one lies outside of the code");
+        let outside = PlacesError::Functions("one lies outside the code");
         let offset = self.0.offset(function).ok_or(outside)?;
         Ok(match self.0.bytes_at(offset) == Some(ENDBR64) {
             true => offset + ENDBR64.len() as u64,
@@ -316,7 +317,7 @@ impl Program {
     }
 }
 
-/// A note of `sys/sdt.h`.
+/// A note as `sys/sdt.h` defines it.
 struct Note<'d> {
     pc: u64,
     base: u64,
@@ -327,7 +328,7 @@ struct Note<'d> {
 }
 
 impl<'d> Note<'d> {
-    /// The first note of `bytes`, and the bytes behind it.
+    /// Parses the first note of `bytes`. Also returns the bytes after it.
     fn parse(bytes: &'d [u8]) -> Option<(Self, &'d [u8])> {
         let number = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let [name_len, len, kind] = [

@@ -1,4 +1,4 @@
-//! What the probes themselves cost, measured on functions of this process.
+//! Measures the cost of the probes on functions of this process.
 
 #![allow(unsafe_code, reason = "functions whose instructions are known")]
 
@@ -6,38 +6,37 @@ use super::cost::{CallCost, ProbeCost};
 use super::kernel::{Kernel, KernelError};
 use std::path::PathBuf;
 
-/// Pairs of calls of a batch, and batches of a measurement. A batch that something interrupts is
-/// not the median one.
+/// Pairs of calls per batch, and batches per measurement. The median batch excludes interrupted
+/// ones.
 const PAIRS: u64 = 50;
 const BATCHES: usize = 15;
-/// Measurements, with and without a tracepoint in turn.
+/// Number of measurements, alternately with and without a tracepoint.
 const ROUNDS: usize = 5;
 
-/// Functions that do nothing. They begin as those of a node do, with an instruction that the kernel
-/// executes by itself; the one behind it is that of a tracepoint. The second argument stands for a
-/// peer's object.
+/// Functions that do nothing. Like a node's, they start with an instruction that the kernel can
+/// emulate; the next one is that of a tracepoint. The second argument stands for a peer object.
 #[unsafe(naked)]
 extern "C" fn receiving(_: u64, _object: u64) {
     core::arch::naked_asm!("push rbp", "nop", "pop rbp", "ret")
 }
 
-/// The same.
+/// The second of the two functions.
 #[unsafe(naked)]
 extern "C" fn sending(_: u64, _object: u64) {
     core::arch::naked_asm!("push rbp", "nop", "pop rbp", "ret")
 }
 
-/// Offset of the tracepoint's instruction in the functions.
+/// Offset of the tracepoint's instruction within the functions.
 const TRACEPOINT_AT: u64 = 1;
 
-/// A peer's object that is none.
+/// Stands for a peer object, at an address where none can be.
 pub(super) const OBJECT: u64 = 1;
 
-/// Measures the probes in this process, which are gone again afterwards.
+/// Measures the probes in this process and removes them.
 pub(super) fn calibrate(kernel: &mut Kernel) -> Result<ProbeCost, KernelError> {
     let place = |function: extern "C" fn(u64, u64)| {
         place_of(function as *const () as u64).ok_or_else(|| {
-            KernelError::Load("the place of this program's own code is not known".into())
+            KernelError::Load("the location of this program's code is unknown".into())
         })
     };
     let (places, pid) = ([place(receiving)?, place(sending)?], std::process::id());
@@ -52,7 +51,7 @@ pub(super) fn calibrate(kernel: &mut Kernel) -> Result<ProbeCost, KernelError> {
         drop((tracepoint, functions));
         inside.push(cost.inside_ns);
         outside.push(cost.outside_ns);
-        // One in two calls has a hit.
+        // Only every other call contains a tracepoint.
         hits.push(2 * with_hits_ns.saturating_sub(cost.inside_ns));
     }
     kernel.close_window();
@@ -71,7 +70,7 @@ fn median(mut values: Vec<u64>) -> u64 {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// What the probes of a call cost in this process.
+/// Measures the probes of a call in this process.
 fn measure(kernel: &mut Kernel) -> Result<CallCost, KernelError> {
     let (mut inside, mut outside) = (Vec::new(), Vec::new());
     for _ in 0..BATCHES {
@@ -92,7 +91,7 @@ fn measure(kernel: &mut Kernel) -> Result<CallCost, KernelError> {
     })
 }
 
-/// The file of this process's that has its code at `address`, and the offset there.
+/// The file mapped at `address` in this process, and the offset in it.
 fn place_of(address: u64) -> Option<(PathBuf, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

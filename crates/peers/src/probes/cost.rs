@@ -1,22 +1,22 @@
-//! What the probes themselves cost.
+//! The cost of the probes themselves.
 
-/// The parts of a call's cost do not grow together beyond this.
+/// Maximum factor by which the cost of a call's probes is scaled up.
 const MAX_TIMES: f64 = 3.0;
 
-/// What the probes of a call cost, in nanoseconds.
+/// Cost of the probes of a call, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallCost {
-    /// The part that is measured as the call's.
+    /// The part that is measured as time of the call.
     pub(super) inside_ns: u64,
-    /// The other part.
+    /// The rest.
     pub(super) outside_ns: u64,
 }
 
 impl CallCost {
-    /// The cost in a node, of which `outside_ns` is known. There the caches hold other things too,
-    /// which makes both parts longer, and not shorter. What the probes push out of the caches makes
-    /// the node's own code slower; with the inside part as much longer as the outside part, that is
-    /// in it (`tests/real_node.rs` compares the node with probes and without).
+    /// The cost in a node where `outside_ns` was measured. A node's data competes for the caches,
+    /// so both parts are slower there, never faster. The inside part is scaled by the same factor;
+    /// this also covers the node's own slowdown from cache lines that the probes evict
+    /// (`tests/real_node.rs` compares a node with and without probes).
     pub(super) fn with_outside(self, outside_ns: u64) -> Self {
         let times = outside_ns as f64 / self.outside_ns.max(1) as f64;
         Self {
@@ -26,11 +26,10 @@ impl CallCost {
     }
 }
 
-/// What the probes cost.
+/// Cost of all probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProbeCost {
     pub(super) call: CallCost,
-    /// What a tracepoint's probe takes beside the time of its program, which the program measures,
-    /// in nanoseconds.
+    /// Cost of a tracepoint's probe in nanoseconds, excluding its program, which measures itself.
     pub(super) hit_ns: u64,
 }

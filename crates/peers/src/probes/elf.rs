@@ -1,5 +1,5 @@
-//! A program file (ELF for x86-64), of which a part is read when it is asked for: the file is as
-//! long as its owner likes, and may claim anything.
+//! An executable (ELF, x86-64). Parts are read on demand with a size limit: the file is untrusted,
+//! it may have any size and claim anything.
 
 use std::fmt;
 use std::fs::File;
@@ -7,35 +7,35 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// The longest part of a program file that is read, in bytes. Of those of Bitcoin Core 31.99 the
-/// longest, its constants, has 1.7 MB.
+/// Maximum size of a part that is read, in bytes. The largest of Bitcoin Core 31.99, its constants,
+/// has 1.7 MB.
 pub(super) const MAX_PART: u64 = 32 << 20;
 
-/// What begins each ELF file for 64 bits, little-endian.
+/// The first bytes of a 64-bit little-endian ELF file.
 const MAGIC: &[u8; 6] = b"\x7fELF\x02\x01";
 
-/// Lengths of the header, and of the entries in the tables of segments and of sections.
+/// Sizes of the header and of the entries of the segment and section tables.
 const HEADER_LEN: usize = 64;
 const SEGMENT_LEN: usize = 56;
 const SECTION_LEN: usize = 64;
 
-/// The type of CPU, the type of segments that are loaded, that of sections without data.
+/// The CPU type, the type of loaded segments, and the type of sections without data.
 const X86_64: u16 = 62;
 const LOADED: u32 = 1;
 const NO_DATA: u32 = 8;
 
-/// Why a program file cannot be read.
+/// Why an executable cannot be read.
 #[derive(Debug)]
 pub(super) enum ElfError {
-    /// The system says so.
+    /// The system reports an error.
     Read(io::Error),
-    /// It is no program for this kind of CPU.
+    /// Not an executable for this CPU.
     NotX86_64,
-    /// A part of it is longer than [`MAX_PART`], or lies outside of the file.
+    /// A part is larger than [`MAX_PART`], or lies outside the file.
     Part {
-        /// What it is.
+        /// The part.
         name: &'static str,
-        /// Its length in bytes, as the file says.
+        /// Its size in bytes, as the file claims.
         len: u64,
     },
 }
@@ -44,19 +44,18 @@ impl fmt::Display for ElfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
-            Self::NotX86_64 => f.write_str("it is no program for x86-64 Linux"),
-            Self::Part { name, len } if *len > MAX_PART => write!(
-                f,
-                "its {name} has {len} bytes, more than the {MAX_PART} that are read of one"
-            ),
-            Self::Part { name, .. } => write!(f, "its {name} lies outside of the file"),
+            Self::NotX86_64 => f.write_str("it is not an executable for x86-64 Linux"),
+            Self::Part { name, len } if *len > MAX_PART => {
+                write!(f, "its {name} has {len} bytes; at most {MAX_PART} are read")
+            }
+            Self::Part { name, .. } => write!(f, "its {name} lies outside the file"),
         }
     }
 }
 
 impl std::error::Error for ElfError {}
 
-/// A program file.
+/// An executable.
 pub(super) struct Elf {
     file: File,
     segments: Vec<u8>,
@@ -64,7 +63,7 @@ pub(super) struct Elf {
     names: Vec<u8>,
 }
 
-/// A section of a program file.
+/// A section of an executable.
 pub(super) struct Section {
     name: &'static str,
     /// Its address in memory.
@@ -87,7 +86,7 @@ impl Elf {
         if !header.starts_with(MAGIC) || u16_at(&header, 18) != X86_64 {
             return Err(ElfError::NotX86_64);
         }
-        // The length of an entry comes before their number.
+        // The entry size precedes the number of entries.
         let table = |name, offset_at, len_at, entry_len: usize| {
             let count = u64::from(u16_at(&header, len_at + 2));
             if count > 0 && usize::from(u16_at(&header, len_at)) != entry_len {
@@ -96,8 +95,8 @@ impl Elf {
             let offset = u64_at(&header, offset_at);
             read(&file, name, offset, count * entry_len as u64)
         };
-        let segments = table("table of segments", 32, 54, SEGMENT_LEN)?;
-        let sections = table("table of sections", 40, 58, SECTION_LEN)?;
+        let segments = table("segment table", 32, 54, SEGMENT_LEN)?;
+        let sections = table("section table", 40, 58, SECTION_LEN)?;
         let of_names = usize::from(u16_at(&header, 62));
         let names = match sections.chunks_exact(SECTION_LEN).nth(of_names) {
             Some(entry) => {
@@ -131,7 +130,7 @@ impl Elf {
         read(&self.file, section.name, section.offset, section.len)
     }
 
-    /// The file's offset of an address in memory.
+    /// The file offset of an address in memory.
     pub(super) fn offset(&self, address: u64) -> Option<u64> {
         let segments = self.segments.chunks_exact(SEGMENT_LEN);
         let mut loaded = segments.filter(|segment| u32_at(segment, 0) == LOADED);
@@ -141,7 +140,7 @@ impl Elf {
         })
     }
 
-    /// The bytes at an offset of the file.
+    /// The bytes at a file offset.
     pub(super) fn bytes_at<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         self.file.read_exact_at(&mut bytes, offset).ok()?;
@@ -150,7 +149,7 @@ impl Elf {
 }
 
 impl Section {
-    /// Of an entry of the table of sections.
+    /// Parses an entry of the section table.
     fn parse(name: &'static str, entry: &[u8]) -> Self {
         let (offset, len) = match u32_at(entry, 4) {
             NO_DATA => (0, 0),
@@ -165,7 +164,7 @@ impl Section {
     }
 }
 
-/// Reads a part of the file, whose length is checked before there is memory for it.
+/// Reads a part of the file. Checks its size before allocating memory.
 fn read(file: &File, name: &'static str, offset: u64, len: u64) -> Result<Vec<u8>, ElfError> {
     let part = || ElfError::Part { name, len };
     let end = offset.checked_add(len).ok_or_else(part)?;
@@ -180,7 +179,7 @@ fn read(file: &File, name: &'static str, offset: u64, len: u64) -> Result<Vec<u8
     }
 }
 
-/// The number at `at` of an entry, which is long enough.
+/// The number at offset `at` of an entry, which must be long enough.
 fn u16_at(entry: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([entry[at], entry[at + 1]])
 }
@@ -199,7 +198,7 @@ mod tests {
 
     const NAMES: &[u8] = b"\0.names\0.note\0.bss\0";
 
-    /// A file with three sections: of names, of 4 bytes, and without data.
+    /// A file with three sections: names, 4 bytes of data, and one without data.
     fn parts() -> Vec<u8> {
         let mut file = vec![0; HEADER_LEN];
         file[..6].copy_from_slice(MAGIC);
@@ -229,7 +228,7 @@ mod tests {
         file
     }
 
-    /// Opens a file of these bytes, longer by a hole up to `len`, and reads its `.note`.
+    /// Opens a file with these bytes, extended by a hole to `len` bytes, and reads its `.note`.
     fn note(name: &str, bytes: &[u8], len: u64) -> Result<Vec<u8>, ElfError> {
         let file = format!("packetlane-elf-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(file);
@@ -260,10 +259,7 @@ mod tests {
             bytes
         };
         for (len, expected) in [
-            (
-                3 << 30,
-                "its .note has 3221225472 bytes, more than the 33554432",
-            ),
+            (3 << 30, "its .note has 3221225472 bytes; at most 33554432"),
             (u64::MAX, "its .note has 18446744073709551615 bytes"),
         ] {
             let read = note("long", &claim(len), 4 << 30).map(|data| data.len());
@@ -271,11 +267,11 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         }
         let error = note("outside", &claim(5), 0).unwrap_err().to_string();
-        assert_eq!(error, "its .note lies outside of the file");
+        assert_eq!(error, "its .note lies outside the file");
     }
 
     #[test]
-    fn other_files_are_none() {
+    fn other_files_are_rejected() {
         let whole = parts();
         let mut other_cpu = whole.clone();
         other_cpu[18] = 183;

@@ -1,5 +1,5 @@
-//! The programs of `bpf/peers.bpf.c` in the kernel: loading them, attaching them to places in the
-//! node's program, and reading what they saw.
+//! The BPF programs of `bpf/peers.bpf.c`: loads them, attaches them to places in the node's
+//! executable, and reads their results.
 
 use super::arguments::{Argument, Place, SECOND_ARGUMENT};
 use super::binary::{MAX_TRACEPOINTS, Places, Tracepoint};
@@ -15,23 +15,23 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-/// The compiled programs. `tools/bpf` makes them.
+/// The compiled programs, built by `tools/bpf`.
 const PROGRAMS: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/peers.bpf.o"));
 
-/// Names of the programs, which are those of their functions.
+/// Names of the programs: those of their C functions.
 const ENTER: &str = "enter";
 const LEAVE: &str = "leave";
 const TRACEPOINT: &str = "tracepoint";
-/// The program that runs when a CPU changes threads, and the place in the kernel where it does.
+/// The program that runs at every context switch, and the kernel tracepoint it attaches to.
 const SWITCHED: &str = "switched";
 const SWITCH: &str = "sched_switch";
 
-/// The two functions, as the programs number them.
+/// The two functions, as numbered in the programs.
 const RECEIVING: u64 = 0;
 const SENDING: u64 = 1;
 
-/// Places in their `settings`, and in their `counts`.
+/// Indices into the programs' `settings` and `counts`.
 const SECOND_ARGUMENT_AT: u32 = 0;
 const CALL_NS: u32 = 1;
 const HIT_NS: u32 = 2;
@@ -42,27 +42,27 @@ const BETWEEN_NS: u32 = 2;
 const BESIDE_NS: u32 = 3;
 const BESIDES: u32 = 4;
 
-/// The place behind those for tracepoints that the programs have: none's.
+/// An index into `sites` without a tracepoint.
 const NO_SITE: u64 = MAX_TRACEPOINTS as u64;
-/// Arguments of a tracepoint that they read.
+/// Number of tracepoint arguments in the programs' `struct site`.
 const MAX_ARGUMENTS: usize = 6;
-/// Length of their `struct site` and of its arguments, in bytes.
+/// Sizes of the programs' `struct site` and `struct argument`, in bytes.
 const SITE_LEN: usize = 8 + MAX_ARGUMENTS * ARGUMENT_LEN;
 const ARGUMENT_LEN: usize = 16;
-/// Length of their `struct visits`.
+/// Size of the programs' `struct visits`, in bytes.
 pub(super) const VISITS_LEN: usize = 8 + 2 * 24;
 
-/// The calls for one peer, by function.
+/// Calls for one peer, by function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visits {
-    /// Its number, or -1 as long as the programs do not know that.
+    /// The peer's id, or -1 as long as the programs do not know it.
     pub(super) peer: i64,
     pub(super) receiving: Calls,
     pub(super) sending: Calls,
 }
 
 impl Visits {
-    /// Reads the programs' `struct visits`.
+    /// Parses the programs' `struct visits`.
     pub(super) fn read(bytes: &[u8]) -> Self {
         let mut numbers = bytes
             .as_chunks()
@@ -85,7 +85,7 @@ impl Visits {
         }
     }
 
-    /// What has come since `earlier`, which another object may have had at the same address.
+    /// The calls since `earlier`, which may belong to a previous object at the same address.
     pub(super) fn since(self, earlier: Self) -> Self {
         let less = |calls: Calls, earlier: Calls| {
             Some(Calls {
@@ -107,28 +107,29 @@ impl Visits {
         }
     }
 
-    /// How many calls.
+    /// The number of calls.
     pub(super) fn count(self) -> u64 {
         self.receiving.count.saturating_add(self.sending.count)
     }
 }
 
-/// What the programs count.
+/// The programs' counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Events for which there was no room.
+    /// Events lost because the ring was full.
     pub(super) lost: u64,
-    /// Nanoseconds that the probes at tracepoints have taken.
+    /// Nanoseconds spent in probes at tracepoints.
     pub(super) hits_ns: u64,
-    /// Nanoseconds of CPU time from the end of a call to the beginning of the next.
+    /// CPU nanoseconds between the end of a call and the start of the next.
     pub(super) between_ns: u64,
-    /// The same between the two calls for one peer, where the node does nothing; and how often.
+    /// The same, only between the two calls for one peer, where the node does nothing; and how
+    /// often.
     pub(super) beside_ns: u64,
     pub(super) besides: u64,
 }
 
 impl Counts {
-    /// What was counted since `earlier`.
+    /// The difference to `earlier`.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {
             lost: self.lost - earlier.lost,
@@ -140,38 +141,38 @@ impl Counts {
     }
 }
 
-/// Nanoseconds since boot, by the programs' clock.
+/// Nanoseconds since boot, by the clock that the programs use.
 pub(super) fn since_boot_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (time.tv_sec * 1_000_000_000 + time.tv_nsec).cast_unsigned()
 }
 
-/// What the tracepoints are for.
+/// Event types, and purposes of tracepoints.
 const INBOUND_MESSAGE: u32 = 1;
 const OUTBOUND_MESSAGE: u32 = 2;
 const CONNECTED: u32 = 3;
 const DISCONNECTED: u32 = 4;
 
-/// Why the programs are not in the kernel or not at their places.
+/// Why the programs could not be loaded or attached.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// The kernel does not describe its types, without which a thread's run time is not found.
+    /// The kernel has no type information (BTF), which is needed to find a thread's run time.
     NoBtf,
-    /// The kernel has no probes in user programs, or does not show them here.
+    /// The kernel has no uprobes, or hides them from this process.
     NoUprobes(io::Error),
-    /// The process may not load programs.
+    /// This process may not load BPF programs.
     NoPermission,
-    /// The kernel refused a program.
+    /// The kernel rejected a program.
     Load(Box<dyn std::error::Error + Send + Sync>),
-    /// A program was not attached to the node.
+    /// A program could not be attached to the node.
     Attach {
-        /// To what.
+        /// Where.
         place: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// What the programs saw cannot be read.
+    /// The programs' results cannot be read.
     Read(MapError),
 }
 
@@ -179,23 +180,23 @@ impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoBtf => f.write_str(
-                "this kernel does not describe its types (no /sys/kernel/btf/vmlinux, \
-                 CONFIG_DEBUG_INFO_BTF): probes cannot tell CPU time; use --rpc",
+                "probes cannot measure CPU time on this kernel: it has no type information \
+                 (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF); use --rpc",
             ),
             Self::NoUprobes(error) => write!(
                 f,
-                "this kernel has no probes in programs, or hides them in this container \
+                "this kernel has no uprobes, or this container hides them \
                  (/sys/bus/event_source/devices/uprobe: {error}); use --rpc"
             ),
             Self::NoPermission => f.write_str(
-                "probes need root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE (on a kernel older than July \
-                 2025, CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE); or use --rpc",
+                "probes need root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE (before July 2025's \
+                 kernels: CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE); or use --rpc",
             ),
-            Self::Load(error) => write!(f, "the kernel refuses the probes' program: {error}"),
+            Self::Load(error) => write!(f, "the kernel rejects the probes' BPF program: {error}"),
             Self::Attach { place, error } => {
-                write!(f, "no probe could be attached to {place}: {error}")
+                write!(f, "cannot attach a probe to {place}: {error}")
             }
-            Self::Read(error) => write!(f, "what the probes saw cannot be read: {error}"),
+            Self::Read(error) => write!(f, "cannot read the probes' results: {error}"),
         }
     }
 }
@@ -217,7 +218,7 @@ impl From<MapError> for KernelError {
     }
 }
 
-/// Takes probes away. For each the kernel waits until no CPU is in it: for all at the same time.
+/// Removes probes. The kernel waits until no CPU runs them: once for all, not for each.
 fn detach(probes: Vec<Attached>) {
     std::thread::scope(|scope| {
         for probe in probes {
@@ -234,19 +235,19 @@ impl Drop for Kernel {
     }
 }
 
-/// The programs, loaded and, where they watch connections, attached.
+/// The programs: loaded, and attached where they observe connections.
 pub(super) struct Kernel {
     ebpf: Ebpf,
-    /// It remembers how far it was read.
+    /// The ring of events. It remembers the read position.
     events: RingBuf<MapData>,
     pmu: UprobePmu,
-    /// The node's program file, and its process.
+    /// The node's executable, and its PID.
     program: PathBuf,
     pid: u32,
     places: Places,
-    /// Probes that stay: they tell which peers there are, and of which kind.
+    /// Permanent probes: they observe which peers connect, and of what kind.
     lasting: Vec<Attached>,
-    /// Probes of the window that is open.
+    /// Probes of the current window.
     window: Vec<Attached>,
     switches: Option<BtfTracePointLink>,
     cost: ProbeCost,
@@ -297,7 +298,7 @@ impl Kernel {
         })
     }
 
-    /// Attaches the probes that stay, which watch connections. `cost` is what they all cost.
+    /// Attaches the permanent probes, which observe connections. `cost` is the cost of all probes.
     pub(super) fn stay(&mut self, cost: ProbeCost) -> Result<(), KernelError> {
         self.cost = cost;
         self.set_outside(2 * cost.call.outside_ns)?;
@@ -307,7 +308,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has the programs see when a CPU changes threads.
+    /// Attaches the program that observes context switches.
     pub(super) fn attach_switches(&mut self) -> Result<(), KernelError> {
         let program = switched(&mut self.ebpf)?;
         let link = program.attach().and_then(|link| program.take_link(link));
@@ -335,14 +336,14 @@ impl Kernel {
         self.set_opened(since_boot_ns())
     }
 
-    /// Tells the programs when the window was opened; 0: none is open.
+    /// Tells the programs when the window was opened. 0 if none is open.
     fn set_opened(&mut self, ns: u64) -> Result<(), KernelError> {
         let mut settings: Array<_, u64> = map(&mut self.ebpf, "settings")?;
         Ok(settings.set(OPENED_NS, ns, 0)?)
     }
 
-    /// Attaches the probes at entry and return of a function: the return first, so that no call
-    /// is seen to begin and never to end.
+    /// Attaches the probes at entry and return of a function. The return comes first: otherwise a
+    /// call could be seen to start but not to end.
     fn attach_ends(
         &mut self,
         program: &Path,
@@ -357,7 +358,7 @@ impl Kernel {
         Ok([leave, attach(ENTER, UprobeKind::Entry)?])
     }
 
-    /// Attaches the probes of the two functions to functions of the process `pid`.
+    /// Attaches the probes of the two functions to functions of process `pid`.
     pub(super) fn attach_functions(
         &mut self,
         pid: u32,
@@ -371,7 +372,7 @@ impl Kernel {
         Ok(attached)
     }
 
-    /// Attaches the program of tracepoints to a place that is none.
+    /// Attaches the tracepoint program to an instruction without a tracepoint.
     pub(super) fn attach_idle(
         &mut self,
         program: &Path,
@@ -389,9 +390,9 @@ impl Kernel {
         )
     }
 
-    /// Takes the probes of the window away, and those of [`Kernel::attach_switches`].
+    /// Removes the probes of the window and those of [`Kernel::attach_switches`].
     pub(super) fn close_window(&mut self) {
-        // The map has this place.
+        // Cannot fail: the map has this index.
         let _ = self.set_opened(0);
         detach(std::mem::take(&mut self.window));
         self.switches = None;
@@ -436,14 +437,14 @@ impl Kernel {
         Attached::new(&place, pid, fd.as_fd(), cookie).map_err(failed)
     }
 
-    /// Gives each event that waits to `take`.
+    /// Passes each pending event to `take`.
     pub(super) fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         while let Some(event) = self.events.next() {
             take(&event);
         }
     }
 
-    /// The calls for each peer since its object is there, by the object's address.
+    /// Calls for each peer over the lifetime of its object, by the object's address.
     pub(super) fn visits(&mut self) -> Result<Vec<(u64, Visits)>, KernelError> {
         let visited = self.visited()?;
         let read = |entry: Result<(u64, [u8; VISITS_LEN]), _>| {
@@ -452,7 +453,7 @@ impl Kernel {
         Ok(visited.iter().map(read).collect::<Result<_, _>>()?)
     }
 
-    /// The calls for the peer with this object.
+    /// Calls for the peer with this object.
     pub(super) fn visits_of(&mut self, object: u64) -> Result<Visits, KernelError> {
         match self.visited()?.get(&object, 0) {
             Ok(visits) => Ok(Visits::read(&visits)),
@@ -470,13 +471,13 @@ impl Kernel {
         map(&mut self.ebpf, "visited")
     }
 
-    /// Tells the programs whose object this is.
+    /// Tells the programs which peer this object belongs to.
     pub(super) fn name(&mut self, object: u64, peer: i64) -> Result<(), KernelError> {
         let mut objects: HashMap<_, i64, u64> = map(&mut self.ebpf, "objects")?;
         Ok(objects.insert(peer, object, 0)?)
     }
 
-    /// What the programs have counted so far.
+    /// The counters so far.
     pub(super) fn counts(&mut self) -> Result<Counts, KernelError> {
         let counts: Array<_, u64> = map(&mut self.ebpf, "counts")?;
         Ok(Counts {
@@ -488,7 +489,7 @@ impl Kernel {
         })
     }
 
-    /// Tells the programs what is to be subtracted from a call, in a node in which the probes take
+    /// Tells the programs what to subtract from each call, for a node in which the probes take
     /// `outside_ns` outside of it.
     pub(super) fn set_outside(&mut self, outside_ns: u64) -> Result<(), KernelError> {
         self.call = self.cost.call.with_outside(outside_ns);
@@ -497,7 +498,7 @@ impl Kernel {
         Ok(settings.set(CALL_NS, inside_ns, 0)?)
     }
 
-    /// What the probes of a call cost now.
+    /// The current cost of the probes of a call.
     pub(super) fn call_cost(&self) -> CallCost {
         self.call
     }
@@ -512,7 +513,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// What a tracepoint is for.
+/// The event type of a tracepoint.
 fn event(tracepoint: &Tracepoint) -> u32 {
     match tracepoint.name.as_str() {
         "inbound_message" => INBOUND_MESSAGE,
@@ -522,7 +523,7 @@ fn event(tracepoint: &Tracepoint) -> u32 {
     }
 }
 
-/// A tracepoint as the programs' `struct site`.
+/// Encodes a tracepoint as the programs' `struct site`.
 fn site(tracepoint: &Tracepoint) -> [u8; SITE_LEN] {
     let mut site = [0; SITE_LEN];
     site[..4].copy_from_slice(&event(tracepoint).to_ne_bytes());
@@ -533,7 +534,7 @@ fn site(tracepoint: &Tracepoint) -> [u8; SITE_LEN] {
     site
 }
 
-/// An argument as the programs' `struct argument`.
+/// Encodes an argument as the programs' `struct argument`.
 fn argument(argument: Argument) -> [u8; ARGUMENT_LEN] {
     let (place, register, value) = match argument.place {
         Place::Constant(value) => (1, 0, value),
@@ -570,7 +571,7 @@ where
     Ok(M::try_from(ebpf.map_mut(name).ok_or_else(missing)?)?)
 }
 
-/// The error of a program that was not loaded.
+/// Converts the error of a program that was not loaded.
 fn not_loaded(error: ProgramError) -> KernelError {
     match &error {
         ProgramError::LoadError { io_error, .. }
@@ -582,7 +583,7 @@ fn not_loaded(error: ProgramError) -> KernelError {
     }
 }
 
-/// The error of maps that were not made.
+/// Converts the error of maps that were not created.
 fn refused(error: EbpfError) -> KernelError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(error) = cause {

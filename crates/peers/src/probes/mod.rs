@@ -1,9 +1,9 @@
-//! The source that sees everything: probes at the node's tracepoints and at the two functions
-//! that its message thread calls for each peer. Needs root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE.
-//! The node is as it was installed, and is not stopped.
+//! The source that sees everything: probes at the node's tracepoints and at the two functions that
+//! its message thread calls for each peer. Needs root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE. The
+//! node is neither modified nor stopped.
 //!
-//! Since July 2025 (CVE-2025-38466) the kernel wants CAP_SYS_ADMIN of who puts probes into a
-//! program, where CAP_PERFMON was enough from 5.8 on.
+//! Since July 2025 (CVE-2025-38466) the kernel requires CAP_SYS_ADMIN to attach probes to a
+//! program. Before, from Linux 5.8 on, CAP_PERFMON was enough.
 
 mod arguments;
 mod binary;
@@ -31,40 +31,40 @@ use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often what waits is taken while a window is open.
+/// How often pending events are read while a window is open.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The ring for events: 100,000 messages. A node has a thousandth of that between two polls.
+/// Size of the event ring: 100,000 messages. A node sends a thousandth of that between two polls.
 const RING_BYTES: u32 = 8 << 20;
 
-/// What the probes take outside of calls is measured in the node from so many on.
+/// Minimum number of samples for the cost of the probes outside of calls.
 const MIN_BESIDES: u64 = 100;
 
-/// How long that may take before the first window.
+/// Maximum time for that measurement before the first window.
 const MAX_MEASURING: Duration = Duration::from_millis(500);
 
-/// Length of the programs' `struct message_event`, in bytes.
+/// Size of the programs' `struct message_event`, in bytes.
 const MESSAGE_LEN: usize = 64;
-/// Length of their `struct version_event`.
+/// Size of their `struct version_event`.
 const VERSION_LEN: usize = 40 + USER_AGENT_LEN;
-/// Length of the text in it.
+/// Size of the user agent in it.
 const USER_AGENT_LEN: usize = MAX_USER_AGENT + 1;
-/// Length of their `struct connection_event`.
+/// Size of their `struct connection_event`.
 const CONNECTION_LEN: usize = 40 + 24 + 80 + 8 + VISITS_LEN;
 
-/// The peers of one node, by probes.
+/// Observes a node's peers with probes.
 #[derive(Debug)]
 pub struct Probes {
     process: Process,
     kernel: Kernel,
     known: Known,
-    /// Whether it was tried to measure in this node what the probes take.
+    /// Whether a measurement of the probes' cost in this node was attempted.
     has_measured: bool,
-    /// What was seen when the last window ended, if the probes are still in the node.
+    /// The state at the end of the last window, if the probes are still attached.
     last: Option<Look>,
 }
 
-/// What is read at the ends of a window.
+/// What is read at the start and the end of a window.
 #[derive(Debug)]
 struct Look {
     time: Time,
@@ -73,25 +73,27 @@ struct Look {
     stolen_ns: u64,
 }
 
-/// Why there are no probes.
+/// Why the probes could not be attached.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProbesError {
-    /// The node's program is not what is expected.
+    /// The node's executable has an unexpected structure.
     Program {
-        /// Its process, as [`Process::describe`] does.
+        /// The process, as [`Process::describe`] shows it.
         process: String,
         /// What is wrong with it.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The kernel does not do it.
+    /// The kernel refuses.
     Kernel(KernelError),
 }
 
 impl fmt::Display for ProbesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Program { process, error } => write!(f, "no probes for {process}: {error}"),
+            Self::Program { process, error } => {
+                write!(f, "cannot attach probes to {process}: {error}")
+            }
             Self::Kernel(error) => error.fmt(f),
         }
     }
@@ -100,17 +102,17 @@ impl fmt::Display for ProbesError {
 impl std::error::Error for ProbesError {}
 
 impl Probes {
-    /// Puts probes into the node's program.
+    /// Attaches probes to the node.
     ///
     /// # Errors
     ///
-    /// See [`ProbesError`]. Nothing is left in the node then.
+    /// See [`ProbesError`]. On failure, nothing stays attached to the node.
     pub fn attach(process: Process) -> Result<Self, ProbesError> {
         Self::with_ring(process, RING_BYTES)
     }
 
-    /// The same with a ring for events of `ring` bytes, a power of two of at least a page. Events
-    /// that come faster than they are taken wait in it. When it is full they are lost, and counted.
+    /// The same with an event ring of `ring` bytes, a power of two of at least a page. Pending
+    /// events are kept in the ring. When it is full, further events are lost and counted.
     ///
     /// # Errors
     ///
@@ -151,8 +153,8 @@ impl Probes {
         })
     }
 
-    /// What the probes take for one call of a function of the node, in nanoseconds: as it was
-    /// measured in this process, and then in the node.
+    /// Cost of the probes of one call, in nanoseconds: measured in this process, then refined in
+    /// the node.
     #[must_use]
     pub fn cost_of_call(&self) -> u64 {
         let cost = self.kernel.call_cost();
@@ -168,31 +170,32 @@ impl Probes {
         })
     }
 
-    /// Puts the probes in and looks at what there is.
+    /// Attaches the probes and takes the initial state.
     fn open(&mut self, take: &mut dyn FnMut(Record)) -> Result<Look, SourceError> {
-        // Of a node that has ended, the kernel would say that there is no such process.
+        // Check this first: for a node that has ended, the kernel's error would be misleading.
         self.process.threads().map_err(SourceError::new)?;
         self.kernel.open_window().map_err(SourceError::new)?;
-        // Once: where it makes too few calls, each window would have the probes in it for longer.
+        // Only once: in a node with few calls, every window would keep the probes attached for
+        // longer.
         if !std::mem::replace(&mut self.has_measured, true) {
             self.measure().map_err(SourceError::new)?;
         }
-        // Messages from before are not of the window.
+        // Drop messages from before the window.
         self.drain(Clock::now(), &mut |record| {
             if !matches!(record.event, Event::Received { .. } | Event::Sent { .. }) {
                 take(record);
             }
         });
-        // In the order of the end of a window. What was called before, while probes came one by one,
-        // is not of it.
+        // In the same order as at the end of a window. Drop calls from before, while probes were
+        // attached one by one.
         let visits = self.kernel.visits().map_err(SourceError::new)?;
         self.known.before = visits.into_iter().collect();
         self.known.calls = 0;
         self.look()
     }
 
-    /// Measures what the probes take in this node before the first window, if it makes enough calls
-    /// in a short time: that of a window is known only at its end.
+    /// Measures the probes' cost in this node before the first window, if there are enough calls in
+    /// a short time. Without it, the cost would be known only after a window.
     fn measure(&mut self) -> Result<(), KernelError> {
         let before = self.kernel.counts()?;
         let end = Instant::now() + MAX_MEASURING;
@@ -205,7 +208,7 @@ impl Probes {
         }
     }
 
-    /// Takes what the probes take outside of calls from what was counted, if that suffices.
+    /// Sets the probes' cost outside of calls from the counters, if there are enough samples.
     fn take_measured(&mut self, counts: Counts) -> Result<(), KernelError> {
         if counts.besides >= MIN_BESIDES {
             self.kernel.set_outside(counts.beside_ns / counts.besides)?;
@@ -213,7 +216,7 @@ impl Probes {
         Ok(())
     }
 
-    /// The calls of the window for each peer, of `all` since each peer's object is there.
+    /// The calls in the window for each peer. `all` are the calls over the lifetime of each object.
     fn calls(&mut self, all: Vec<(u64, Visits)>) -> Result<Vec<Event>, SourceError> {
         let pid = self.process.pid();
         let mut events = Vec::new();
@@ -237,14 +240,14 @@ impl Probes {
         Ok(events)
     }
 
-    /// Takes the events that wait.
+    /// Reads pending events.
     fn drain(&mut self, clock: Clock, take: &mut dyn FnMut(Record)) {
         let known = &mut self.known;
         self.kernel
             .drain(|event| known.records(event, clock).into_iter().for_each(&mut *take));
     }
 
-    /// Takes events for as long as `window`.
+    /// Reads events for the duration of `window`.
     fn take_for(
         &mut self,
         window: Duration,
@@ -266,9 +269,9 @@ impl Probes {
 
 impl Source for Probes {
     fn abilities(&self) -> &'static str {
-        "probes: CPU and wall time of every call for every peer, messages both ways; of peers that \
-         were there before, v1 or v2 and the network are not known, nor whether they relay \
-         transactions until the node announces one to them: --rpc HOST:PORT --probes knows"
+        "probes: CPU and wall time of every call for every peer, all messages; of peers that were \
+         connected before, neither the network nor (until the node announces a transaction to \
+         them) whether they relay transactions; never v1 or v2. --rpc HOST:PORT --probes shows all"
     }
 
     fn watch(
@@ -282,7 +285,7 @@ impl Source for Probes {
             None => self.open(take)?,
         };
         self.take_for(window, go_on, take);
-        // As close to each other as may be: what is called in between is missing in one of them.
+        // As close together as possible: a call in between is missing from one of the two.
         let visits = self.kernel.visits().map_err(SourceError::new);
         let after = self.look();
         let calls = visits.and_then(|visits| self.calls(visits));
@@ -291,7 +294,7 @@ impl Source for Probes {
         }
         let time = after.as_ref().map_or_else(|_| now(), |after| after.time);
         let mut give = |event| take(Record { time, event });
-        // Also of a node that has ended.
+        // Also at a node that has ended.
         calls?.into_iter().for_each(&mut give);
         let after = after?;
         for (name, cpu_ns) in used(&before.threads, &after.threads) {
@@ -299,7 +302,7 @@ impl Source for Probes {
         }
         let counts = after.counts.since(before.counts);
         let calls = std::mem::take(&mut self.known.calls);
-        // That was subtracted from each call.
+        // This was subtracted from each call.
         let inside_ns = self.kernel.call_cost().inside_ns;
         self.take_measured(counts).map_err(SourceError::new)?;
         let outside_ns = self.kernel.call_cost().outside_ns;
@@ -322,7 +325,7 @@ impl Source for Probes {
     }
 }
 
-/// Whether this process has CAP_SYS_PTRACE, with which it sees the program of any other.
+/// Whether this process has CAP_SYS_PTRACE, which gives access to the executable of any process.
 fn may_see_all() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -332,10 +335,10 @@ fn may_see_all() -> bool {
     capabilities.is_some_and(|all| all & CAP_SYS_PTRACE != 0)
 }
 
-/// Turns the kernel's time since boot into that of the day.
+/// Converts kernel time since boot to wall-clock time.
 #[derive(Clone, Copy)]
 struct Clock {
-    /// Microseconds since 1970 at boot.
+    /// Time of boot, in microseconds since 1970.
     boot: u64,
 }
 
@@ -357,7 +360,7 @@ fn now() -> Time {
     since.map_or(0, |since| since.as_micros() as u64)
 }
 
-/// Reads the fields of the programs' events one after the other.
+/// Reads the fields of an event one after the other.
 struct Fields<'e>(&'e [u8]);
 
 impl<'e> Fields<'e> {
@@ -379,7 +382,7 @@ impl<'e> Fields<'e> {
             .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
     }
 
-    /// A text of the node's, which ends with a zero byte or with the field.
+    /// Text from the node, up to a zero byte or the end of the field.
     fn text(&mut self, len: usize) -> String {
         let bytes = self.bytes(len);
         let end = bytes
@@ -390,7 +393,7 @@ impl<'e> Fields<'e> {
     }
 }
 
-/// The record of calls for a peer, if there are any.
+/// The record of a peer's calls, if there are any.
 fn calls(peer: i64, visits: Visits) -> Option<Event> {
     (visits.count() > 0).then_some(Event::Calls {
         peer,
@@ -399,19 +402,19 @@ fn calls(peer: i64, visits: Visits) -> Option<Event> {
     })
 }
 
-/// What is known of the peers that are there.
+/// What is known about the connected peers.
 #[derive(Debug, Default)]
 struct Known {
     peers: BTreeMap<i64, Connection>,
     numbers: Numbers,
-    /// The calls by the peers' objects, when the window began.
+    /// Calls by object at the start of the window.
     before: BTreeMap<u64, Visits>,
-    /// The calls in the window, as far as they are known.
+    /// Number of calls in the window so far.
     calls: u64,
 }
 
 impl Known {
-    /// The calls in the window so far, of those for the peer with this object; counts them.
+    /// The calls in the window for the peer with this object. Adds them to `calls`.
     fn since(&mut self, object: u64, visits: Visits) -> Visits {
         let before = self.before.get(&object).copied().unwrap_or_default();
         let new = visits.since(before);
@@ -419,7 +422,7 @@ impl Known {
         new
     }
 
-    /// The records of one event of the programs. None if it is not as expected.
+    /// The records of one event. Empty if the event is malformed.
     fn records(&mut self, event: &[u8], clock: Clock) -> Vec<Record> {
         let mut fields = Fields(event);
         let (kind, flag) = (fields.u32(), fields.u32() != 0);
@@ -447,7 +450,7 @@ impl Known {
         events.into_iter().map(record).collect()
     }
 
-    /// A message; `announces` says that it is an `inv` by which the node announces transactions.
+    /// A message. `announces` is set for an `inv` with which the node announces transactions.
     fn message(
         &mut self,
         received: bool,
@@ -462,9 +465,9 @@ impl Known {
         };
         let message_type = fields.text(16);
         let mut events = Vec::new();
-        // The `version` of a peer that was there before was not seen, but the node announces
-        // transactions only to peers that want them. A filter asks for them too (BIP 37). That a
-        // peer announces any does not say that it wants any.
+        // The `version` of a peer that was connected before was not seen. But the node announces
+        // transactions only to peers that want them, and a filter requests them too (BIP37). That a
+        // peer announces transactions does not show that it wants any.
         let filters = received && matches!(message_type.as_str(), "filterload" | "filterclear");
         if (announces || filters)
             && let Some(connection) = self.peers.get_mut(&peer)
@@ -526,12 +529,13 @@ impl Known {
     }
 }
 
-/// Whether a `version` of `bytes` bytes asks for transactions (BIP37): by its last byte if that is
-/// the flag, for which the length of the user agent tells; a `version` without the flag does.
+/// The relay flag of a `version` of `bytes` bytes (BIP37). It is the last byte, if the message is
+/// long enough to have it, which the length of the user agent shows. Without a flag, the peer wants
+/// transactions.
 fn relay_flag(bytes: u64, user_agent_len: u8, last_byte: u8) -> Option<bool> {
     // Version, services, time, two addresses, nonce; then the length of the user agent.
     const BEFORE: u64 = 4 + 8 + 8 + 26 + 26 + 8 + 1;
-    // Longer ones have a longer length, and are not valid.
+    // A longer user agent has a multi-byte length, and is invalid.
     if user_agent_len > 252 {
         return None;
     }

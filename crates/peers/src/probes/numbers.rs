@@ -1,8 +1,9 @@
-//! The numbers of peers, read from their objects in the node's memory.
+//! Reads the ids of peers from their objects in the node's memory.
 //!
-//! A call says which object it is for, not the peer's number. A message says both, so a peer that
-//! has sent or got one is known. Where the number lies in an object is learned from such peers:
-//! it is the place where all of them have theirs. Then a silent peer's is read there.
+//! A call gives the address of a peer's object but not its id. A message gives both, so a peer that
+//! has sent or received one is known. From several such peers we learn the offset of the id within
+//! the object: the one place where all of them hold theirs. The id of a silent peer is then read
+//! from there.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,13 +12,13 @@ use std::os::unix::fs::FileExt as _;
 /// How much of an object is searched, in bytes.
 const SEARCHED: usize = 8192;
 
-/// Peers whose numbers have to lie at one place for it to count.
+/// Minimum number of peers that must agree on the offset.
 const WITNESSES: usize = 3;
 
-/// A number that exceeds all known ones by more is none.
+/// A value that exceeds all known ids by more than this is not an id.
 const MAX_AHEAD: i64 = 100_000;
 
-/// The numbers of peers by the addresses of their objects.
+/// Peer ids by the addresses of their objects.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     of: BTreeMap<u64, i64>,
@@ -25,24 +26,24 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// The number of an object's peer, if it is known.
+    /// The id of the peer with this object, if known.
     pub(super) fn get(&self, object: u64) -> Option<i64> {
         self.of.get(&object).copied()
     }
 
-    /// Takes in what a message has said.
+    /// Records what a message has shown.
     pub(super) fn learned(&mut self, object: u64, number: i64) {
         self.of.retain(|_, known| *known != number);
         self.of.insert(object, number);
     }
 
-    /// The peer has gone, and its object with it.
+    /// Removes a peer that has disconnected: its object no longer exists.
     pub(super) fn forget(&mut self, number: i64) {
         self.of.retain(|_, known| *known != number);
     }
 
-    /// Reads the number of an object's peer from the memory of the process `pid`. `None` if its
-    /// place is not known yet, or if what lies there is no peer's number.
+    /// Reads the id of the peer with this object from the memory of process `pid`. `None` if the
+    /// offset is not known yet or the value there cannot be an id.
     pub(super) fn read(&mut self, pid: u32, object: u64) -> Option<i64> {
         let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
         if self.offset.is_none() {
@@ -62,7 +63,7 @@ impl Numbers {
         Some(number)
     }
 
-    /// The offset at which all known objects have their numbers.
+    /// The offset at which all known objects hold their ids.
     fn find(&self, memory: &File) -> Option<u64> {
         if self.of.len() < WITNESSES {
             return None;
@@ -70,7 +71,7 @@ impl Numbers {
         let mut left: Option<Vec<usize>> = None;
         for (object, number) in &self.of {
             let mut bytes = vec![0; SEARCHED];
-            // Objects may end before, with unmapped memory behind them.
+            // An object may be shorter, followed by unmapped memory.
             let len = memory.read_at(&mut bytes, *object).ok()?;
             let has_it = |place: &usize| {
                 bytes[..len].chunks_exact(8).nth(*place) == Some(&number.to_ne_bytes()[..])
@@ -89,7 +90,7 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    /// As an object of a node's: its number lies at some place among other values.
+    /// Mimics a node's object: the id lies among other values.
     fn object(number: i64) -> Box<[i64; 64]> {
         let mut object = Box::new([7; 64]);
         object[41] = number;
@@ -113,7 +114,7 @@ mod tests {
         numbers.learned(address(&peers[2]), 12);
         assert_eq!(numbers.read(pid, address(&peers[3])), Some(15));
         assert_eq!(numbers.get(address(&peers[3])), Some(15));
-        // An object with the number of another peer, or with none, is no peer's.
+        // An object that holds the id of another peer, or no valid id, is rejected.
         assert_eq!(numbers.read(pid, address(&object(8))), None);
         assert_eq!(numbers.read(pid, address(&object(-1))), None);
         assert_eq!(numbers.read(pid, address(&object(1 << 40))), None);

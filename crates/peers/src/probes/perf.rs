@@ -1,5 +1,5 @@
-//! Probes in a running program, by the kernel's `perf_event_open(2)` and `bpf(2)`. The library
-//! that loads the programs attaches probes as well, but not with a tracepoint's semaphore.
+//! Attaches uprobes with `perf_event_open(2)` and `bpf(2)`. The library that loads the programs can
+//! attach uprobes too, but does not support a tracepoint's semaphore.
 
 #![allow(unsafe_code, reason = "system calls that no library wraps")]
 
@@ -10,27 +10,27 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Where the kernel describes its probes in user programs.
+/// Where the kernel describes its uprobes.
 const PMU: &str = "/sys/bus/event_source/devices/uprobe";
 
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 /// `PERF_EVENT_IOC_ENABLE`.
 const ENABLE: libc::c_ulong = 0x2400;
-/// `BPF_LINK_CREATE`, and the kind of link that belongs to an event of perf.
+/// `BPF_LINK_CREATE`, and the link type of a perf event.
 const LINK_CREATE: libc::c_long = 28;
 const PERF_EVENT: u32 = 41;
 
-/// On which end of a function a probe is.
+/// At which end of a function a probe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UprobeKind {
     /// At an instruction.
     Entry,
-    /// At the return of the function that is entered at an instruction.
+    /// At the return of the function that starts at an instruction.
     Return,
 }
 
-/// How this kernel wants to be asked for probes.
+/// The kernel's encoding of uprobes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UprobePmu {
     kind: u32,
@@ -54,7 +54,7 @@ impl UprobePmu {
         })
     }
 
-    /// A probe at `offset` in the program file `file`.
+    /// A probe at `offset` in the executable `file`.
     pub(super) fn probe(
         self,
         kind: UprobeKind,
@@ -66,14 +66,14 @@ impl UprobePmu {
         Uprobe {
             kind: self.kind,
             config: at_return | semaphore.unwrap_or(0) << self.semaphore_shift,
-            // A path of the file system has no zero byte.
+            // A file system path has no zero byte.
             file: CString::new(file.as_os_str().as_bytes()).unwrap_or_default(),
             offset,
         }
     }
 }
 
-/// A probe that the kernel can be asked for.
+/// The parameters of a uprobe.
 pub(super) struct Uprobe {
     kind: u32,
     config: u64,
@@ -81,7 +81,7 @@ pub(super) struct Uprobe {
     offset: u64,
 }
 
-/// The first version of the kernel's `struct perf_event_attr` that has probes.
+/// The first version of the kernel's `struct perf_event_attr` that supports uprobes.
 #[repr(C)]
 struct PerfEventAttr {
     kind: u32,
@@ -92,7 +92,7 @@ struct PerfEventAttr {
     config2: u64,
 }
 
-/// The part of the kernel's `union bpf_attr` that makes a link.
+/// The part of the kernel's `union bpf_attr` that creates a link.
 #[repr(C)]
 struct LinkAttr {
     program: u32,
@@ -102,8 +102,7 @@ struct LinkAttr {
     cookie: u64,
 }
 
-/// A program that is attached. Dropping it detaches the program, and so does the end of this
-/// process, however it ends.
+/// An attached program. It is detached on drop, and when this process ends in any way.
 #[derive(Debug)]
 pub(super) struct Attached {
     _link: OwnedFd,
@@ -111,8 +110,7 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    /// Attaches `program` at `place` in the process `pid`. The program reads `cookie` when it
-    /// runs.
+    /// Attaches `program` at `place` in process `pid`. The program can read `cookie` when it runs.
     pub(super) fn new(
         place: &Uprobe,
         pid: u32,
@@ -128,8 +126,8 @@ impl Attached {
             config2: place.offset,
         };
         let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-        // SAFETY: the call reads `attr`, of the length that it says, and the path, which ends
-        // with a zero byte; both live until it returns. It writes nothing.
+        // SAFETY: the call reads `attr`, of the size that it states, and the path, which ends with
+        // a zero byte; both outlive the call. It writes nothing.
         let event = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -148,8 +146,8 @@ impl Attached {
             flags: 0,
             cookie,
         };
-        // SAFETY: the call reads `attr`, of the length that is passed, which lives until it
-        // returns. It writes nothing.
+        // SAFETY: the call reads `attr`, of the size that is passed, which outlives the call. It
+        // writes nothing.
         let link = unsafe {
             libc::syscall(
                 libc::SYS_bpf,
@@ -170,10 +168,10 @@ impl Attached {
     }
 }
 
-/// The file that a system call has opened, or its error.
+/// The file descriptor that a system call has opened, or its error.
 fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     match i32::try_from(result) {
-        // SAFETY: the kernel has just made it for this process, and nothing else has it.
+        // SAFETY: the kernel has just created it for this process, and nothing else owns it.
         Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,5 +1,5 @@
-//! The pictures, as SVG elements for the page. Their colours are classes of its style sheet, so
-//! that one drawing serves light and dark screens.
+//! The charts, as SVG elements for the page. Colours are CSS classes, so that one drawing serves
+//! light and dark screens.
 
 use super::time;
 use crate::report::{Report, TimePoint, TypeRow};
@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 const WIDTH: f64 = 900.0;
 
-/// Ticks on a linear axis from 0: 1, 2 or 5 times a power of ten, four to eight of them.
+/// Ticks of a linear axis from 0: multiples of 1, 2 or 5 times a power of ten, four to nine of
+/// them.
 fn ticks(max: f64) -> Vec<f64> {
     if max.is_nan() || max <= 0.0 {
         return vec![0.0];
@@ -20,7 +21,7 @@ fn ticks(max: f64) -> Vec<f64> {
     (0..=count).map(|tick| tick as f64 * step).collect()
 }
 
-/// All peers together over time, and the message thread.
+/// Chart of the CPU time of all peers and of the message thread over time.
 pub(super) fn time_line(report: &Report) -> Option<String> {
     const HEIGHT: f64 = 300.0;
     const LEFT: f64 = 70.0;
@@ -67,7 +68,7 @@ pub(super) fn time_line(report: &Report) -> Option<String> {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{unit} since the beginning</text>",
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{unit} since the start</text>",
         f64::midpoint(LEFT, WIDTH),
         HEIGHT - 6.0,
     );
@@ -79,7 +80,7 @@ pub(super) fn time_line(report: &Report) -> Option<String> {
     Some(svg)
 }
 
-/// A line, broken where nothing was observed for longer than is usual.
+/// A line, interrupted where nothing was observed for unusually long.
 fn path(
     svg: &mut String,
     class: &str,
@@ -88,7 +89,7 @@ fn path(
     x: &impl Fn(f64) -> f64,
     y: &impl Fn(f64) -> f64,
 ) {
-    // A source that samples leaves points out regularly.
+    // A sampling source leaves points out regularly.
     const GAP: usize = 12;
     let mut line = String::new();
     let mut missing = GAP;
@@ -106,8 +107,9 @@ fn path(
     }
 }
 
-/// A boxen plot: for each type a row of boxes, the widest for the middle half of the values, the
-/// next for the fourth around it, and so on; a line at the median.
+/// A boxen plot with a row of nested boxes for each message type: the innermost holds the middle
+/// half of the values, the next pair half of the rest on each side, and so on. A line marks the
+/// median.
 pub(super) fn boxen(rows: &[&TypeRow], ends: (f64, f64)) -> String {
     const ROW: f64 = 34.0;
     const LEFT: f64 = 150.0;
@@ -139,7 +141,7 @@ pub(super) fn boxen(rows: &[&TypeRow], ends: (f64, f64)) -> String {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">CPU time of processing one (log \
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">CPU time to process one (log \
          scale)</text>",
         f64::midpoint(LEFT, WIDTH - RIGHT),
         height - 6.0,
@@ -156,7 +158,7 @@ pub(super) fn boxen(rows: &[&TypeRow], ends: (f64, f64)) -> String {
             super::escape(&row.message_type),
         );
         if let Some(cpu) = &row.cpu {
-            // The worst, beyond the boxes.
+            // The maximum, beyond the boxes.
             let _ = writeln!(
                 svg,
                 "<circle class=\"worst\" cx=\"{:.1}\" cy=\"{middle:.1}\" r=\"2.5\"/>\
@@ -167,7 +169,7 @@ pub(super) fn boxen(rows: &[&TypeRow], ends: (f64, f64)) -> String {
                 super::or_dash(row.count, |count| count.to_string()),
             );
         }
-        // The outermost pair first, so that the wider boxes lie on top.
+        // Outermost pair first, so that the inner boxes are drawn on top.
         for pair in 0..count / 2 {
             let (from, to) = (x(letters[pair].1), x(letters[count - 1 - pair].1));
             let depth = count / 2 - pair;

@@ -1,11 +1,11 @@
-//! The report as one HTML file. It fetches nothing and runs no script, follows the reader's
-//! light or dark setting, and prints.
+//! The report as one HTML file. It loads nothing, runs no script, follows the reader's light or
+//! dark setting, and can be printed.
 
 use super::{AGENTS, bytes, digits, draw, escape, mean, or_dash, per_cent, sentences, time};
 use crate::report::{Report, TypeRow};
 use std::fmt::Write;
 
-/// Types in a boxen plot.
+/// Maximum number of types in a boxen plot.
 const BOXES: usize = 14;
 
 const STYLE: &str = "
@@ -49,47 +49,48 @@ dd { margin: 0 0 .3rem; }
 @media print { :root { font-size: 11px; } body { max-width: none; padding: 0; } .scroll { overflow: visible; } }
 ";
 
-/// Words that a reader may not know.
+/// Terms explained at the end of the page.
 const GLOSSARY: &[(&str, &str)] = &[
     (
         "CPU time per second",
         "how long the node's message thread worked for a peer in each second. 1 ms per second is \
-         a thousandth of a core. Time in which the thread waited, for a disk for instance, is not \
-         in it.",
+         0.1 % of a core. Time in which the thread waited, for example for a disk, is not \
+         included.",
     ),
     (
         "receiving, sending",
-        "the two calls that the thread makes for each peer whenever it wakes up: one that looks \
-         for messages from the peer, and one that looks for what to send to it. An idle peer \
-         costs these calls, too.",
+        "the two calls that the thread makes for each peer whenever it wakes up: one checks for \
+         messages from the peer, the other for anything to send to it. Even an idle peer costs \
+         these calls.",
     ),
     (
         "full-relay, block-relay",
-        "peers with which transactions are exchanged, and peers with which only blocks are. For \
-         inbound peers the relay flag of their version message tells.",
+        "peers that relay transactions, and peers that relay only blocks. For inbound peers, the \
+         relay flag of their version message decides.",
     ),
     (
         "mean, median, p95, worst, sd",
-        "over connections, each by its own average and weighted by how long it was observed; p95: \
-         19 of 20 cost at most this; sd: how far they spread. For all peers together and for \
-         message types: over windows, and over messages. Median and p95 are within 1 %.",
+        "for connections: over the averages of each connection, weighted by how long it was \
+         observed. For all peers together: over windows. For message types: over messages. p95: \
+         95 % are at or below this value; sd: standard deviation. Median and p95 are accurate to \
+         1 %.",
     ),
     (
         "±",
-        "the standard error of the mean that is left because only a part of the time was \
-         observed: the true mean is within twice that in 19 of 20 cases.",
+        "the standard error of the mean, because only a part of the time was observed: in 19 of \
+         20 cases, the true mean is within twice this value.",
     ),
     (
         "not accounted for",
-        "what the message thread ran beyond the time of its peers and of the probes: its own loop, and \
-         what was lost.",
+        "run time of the message thread that is attributed neither to a peer, nor to its loop, \
+         nor to the probes.",
     ),
 ];
 
-/// Where a report comes from.
+/// Where a report comes from, for its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The day and time at which the recording began, or what stands for it.
+    /// Day and time at which the recording began, or a substitute.
     pub date: String,
     /// The command that made the report.
     pub command: String,
@@ -97,7 +98,7 @@ pub struct Origin {
     pub files: Vec<String>,
 }
 
-/// The whole page.
+/// Renders the whole page.
 #[must_use]
 pub fn render(report: &Report, origin: &Origin) -> String {
     let mut out = String::new();
@@ -144,7 +145,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
     writeln!(out, "</dl>\n</body>\n</html>")
 }
 
-/// The column of what was published: beside ours.
+/// Index of the column with the published figures, next to ours.
 const PUBLISHED: usize = 3;
 
 fn row(out: &mut String, class: &str, cells: &[String], published: bool) -> std::fmt::Result {
@@ -198,8 +199,8 @@ fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
     };
     writeln!(
         out,
-        "<p>Microseconds of CPU per second of one connection, over connections of a minute and \
-         more.</p>"
+        "<p>CPU microseconds per second of one connection, over connections of at least a \
+         minute.</p>"
     )?;
     let cells = [
         "",
@@ -254,11 +255,11 @@ fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
                 digits(thread.us_per_second),
             ),
             (
-                "the probes, beside that, while observed",
+                "overhead of the probes while attached, not included above",
                 digits(thread.probes_us_per_second),
             ),
             (
-                "its loop: waiting, waking up, going through the peers",
+                "its loop: waiting, waking up, iterating over the peers",
                 digits(thread.loop_us_per_second),
             ),
             (
@@ -284,8 +285,8 @@ fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "</tbody></table></div>\n<p class=\"soft\">What was published is not measured here: {}. Its \
-         worst second was about {} for all peers together.</p>",
+        "</tbody></table></div>\n<p class=\"soft\">The published figures were not measured here: \
+         {}. The worst second published was about {} for all peers together.</p>",
         escape(report.published.source),
         time(report.published.worst_ms * 1e3),
     )
@@ -297,14 +298,14 @@ fn agents(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     let (order, cells): (_, &[_]) = match report.together {
         Some(_) => (
-            "those first that cost most in all",
+            "highest total cost first",
             &["", "connections", "mean", "median", "p95", "worst", "sd"],
         ),
-        None => ("the most frequent first", &["", "connections"]),
+        None => ("most frequent first", &["", "connections"]),
     };
     writeln!(
         out,
-        "<h2>Software</h2>\n<p>The same by what the peers say that they run, {order}.</p>"
+        "<h2>Software</h2>\n<p>Connections by the user agent that the peers announce, {order}.</p>"
     )?;
     head(out, cells, false)?;
     for agent in report.agents.iter().take(AGENTS) {
@@ -324,7 +325,7 @@ fn boxes(out: &mut String, report: &Report) -> std::fmt::Result {
         rows.take(BOXES).collect()
     };
     let groups = ["full-relay", "block-relay"].map(|relay| (relay, of(relay)));
-    // One scale, so that the two can be compared.
+    // One scale for both, so that they can be compared.
     let all = || groups.iter().flat_map(|(_, rows)| rows.iter());
     let least = all()
         .map(|row| row.letters[0].1)
@@ -337,10 +338,10 @@ fn boxes(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "<h2>Processing a message</h2>\n<p>The strongest box has the middle half of the messages, \
-         with a line at the median; each paler pair of boxes has half of what is left on either \
-         side. The dot is the worst. The number at the right is how many there were. The types \
-         that cost most in all come first.</p>"
+        "<h2>Processing a message</h2>\n<p>The darkest box holds the middle half of the messages, \
+         with a line at the median; each paler pair of boxes holds half of the rest on either \
+         side. The dot is the maximum. The number on the right is the number of messages. Types \
+         with the highest total cost come first.</p>"
     )?;
     for (relay, rows) in &groups {
         if rows.is_empty() {
@@ -354,8 +355,8 @@ fn boxes(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "<p class=\"soft\">Published 2023, not measured here: a <code>tx</code> took about {} in \
-         the median.</p>",
+        "<p class=\"soft\">Published in 2023, not measured here: the median <code>tx</code> took \
+         about {}.</p>",
         time(report.published.tx_us),
     )
 }
@@ -376,8 +377,8 @@ fn messages(out: &mut String, report: &Report) -> std::fmt::Result {
         "p95",
         "worst",
         "sd",
-        "mean with waiting",
-        "in all, per s",
+        "mean wall time",
+        "total per s",
     ];
     head(out, &cells, false)?;
     for kind in &report.types {

@@ -1,4 +1,4 @@
-//! How a report is shown: [`text`] on a terminal, [`html`] as a page with pictures.
+//! Rendering of a report: [`text`] for the terminal, [`html`] as a page with charts.
 
 mod draw;
 pub mod html;
@@ -7,7 +7,7 @@ pub mod text;
 use crate::report::{Report, Short};
 use packetlane_files::printable;
 
-/// A time in microseconds, with its unit and three digits.
+/// Formats a time in microseconds with its unit and three significant digits.
 #[must_use]
 pub fn time(us: f64) -> String {
     let (value, unit) = match us {
@@ -18,7 +18,7 @@ pub fn time(us: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
-/// Three digits.
+/// Formats a number with three significant digits.
 fn digits(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -28,7 +28,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// A mean with the error that sampling leaves, if it leaves one.
+/// Formats a mean with its sampling error, if there is one.
 fn mean(mean: f64, error: Option<f64>) -> String {
     match error {
         Some(error) if error > 0.0 => format!("{} ±{}", digits(mean), digits(error)),
@@ -37,7 +37,7 @@ fn mean(mean: f64, error: Option<f64>) -> String {
     }
 }
 
-/// What is known, or a dash.
+/// The value, or a dash if it is unknown.
 fn or_dash<T>(known: Option<T>, show: impl Fn(T) -> String) -> String {
     known.map_or_else(|| "-".to_owned(), show)
 }
@@ -54,10 +54,10 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
-/// Rows of the table of the peers' software.
+/// Rows in the table of user agents.
 const AGENTS: usize = 20;
 
-/// Text as HTML, safe in elements and in attributes.
+/// Escapes text for HTML elements and attributes.
 fn escape(text: &str) -> String {
     printable(text)
         .replace('&', "&amp;")
@@ -66,29 +66,30 @@ fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// The sentences at the top: what was seen, and what it comes to.
+/// The summary at the top of a report.
 fn sentences(report: &Report) -> Vec<String> {
     let mut said = Vec::new();
     let observed = time(report.observed_seconds * 1e6);
     said.push(match report.observed_share < 1.0 {
         true => format!(
-            "Observed {observed} in {} windows: {} of the time. What follows is scaled up from \
-             these; ± is the standard error that this leaves. A rare event, such as a block, may \
-             lie outside all windows.",
+            "Observed {observed} in {} windows: {} of the time. The figures below are \
+             extrapolated from these windows; ± is the standard error due to sampling. Rare \
+             events, such as blocks, may fall outside all windows.",
             report.windows,
             per_cent(report.observed_share),
         ),
-        false => format!("Observed {observed}, all of the time: nothing is scaled up."),
+        false => format!("Observed {observed}, all of the time: nothing is extrapolated."),
     });
     match (&report.together, &report.thread) {
         (None, _) if report.slots.is_empty() => {
-            said.push("No peer was connected in the time observed.".into());
+            said.push("No peer was connected during the observed time.".into());
         }
         (None, _) => said.push(match report.counted {
-            true => "The source tells no time per peer: counts and bytes only. Probes do tell it."
-                .into(),
-            false => "The source tells no time per peer and does not count messages: bytes only, \
-                      with framing. Probes do tell them."
+            true => {
+                "No CPU time per peer, only counts and bytes: record with probes to get it.".into()
+            }
+            false => "No CPU time per peer and no message counts, only bytes including framing: \
+                      record with probes to get them."
                 .into(),
         }),
         (Some(together), Some(thread)) => {
@@ -100,13 +101,12 @@ fn sentences(report: &Report) -> Vec<String> {
             ));
             let (share, what) = match thread.unaccounted >= 0.0 {
                 true => (thread.unaccounted, "is not accounted for"),
-                false => (-thread.unaccounted, "is accounted for beyond that"),
+                false => (-thread.unaccounted, "is attributed in excess"),
             };
             said.push(format!(
-                "The message thread ran {} per second by its own clock: {} of that was its loop, \
-                 which waits, wakes up and goes through the peers; {} of it {what}. The probes \
-                 made it run {} longer in each second that they were there: {} more over all of \
-                 the time.",
+                "The message thread ran {} per second by its own clock: {} of that in its loop \
+                 (waiting, waking up, iterating over the peers), {} of it {what}. While attached, \
+                 the probes made it run {} longer per second: {} more over the whole recording.",
                 time(thread.us_per_second),
                 time(thread.loop_us_per_second),
                 per_cent(share),
@@ -119,7 +119,7 @@ fn sentences(report: &Report) -> Vec<String> {
         }
         (Some(together), None) => said.push(format!(
             "All peers together took {} of CPU per second. The message thread's own time was not \
-             seen, so there is nothing to hold this against.",
+             recorded, so this sum cannot be checked against it.",
             time(together.mean),
         )),
     }
@@ -131,14 +131,14 @@ fn sentences(report: &Report) -> Vec<String> {
     }
     if report.stolen > 0.01 {
         said.push(format!(
-            "This machine's host took away {} of its CPU time meanwhile (steal): what is measured \
-             here is more than the node takes on a machine of its own.",
+            "The hypervisor withheld {} of this machine's CPU time meanwhile (steal): the times \
+             here are longer than they would be on a dedicated machine.",
             per_cent(report.stolen.min(1.0))
         ));
     }
     if report.lost > 0 {
         said.push(format!(
-            "{} events were lost: counts of messages are too low by as many.",
+            "{} events were lost: message counts are too low by that number.",
             report.lost
         ));
     }
@@ -153,8 +153,8 @@ fn sentences(report: &Report) -> Vec<String> {
             None => String::new(),
         };
         said.push(format!(
-            "{connections} of {of} connections lived under a minute ({}){cpu}. The table of \
-             connections leaves them out.",
+            "{connections} of {of} connections were shorter than a minute ({}){cpu}. The tables \
+             of connections leave them out.",
             per_cent(connections as f64 / of as f64),
         ));
     }

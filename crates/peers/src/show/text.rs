@@ -1,13 +1,13 @@
-//! The report on a terminal.
+//! Renders a report as text for the terminal.
 
 use super::{AGENTS, bytes, digits, mean, or_dash, printable, sentences, time};
 use crate::report::{AgentRow, Report, SlotRow, TypeRow};
 use std::fmt::Write;
 
-/// Lines of the table of messages, for each kind of peers.
+/// Rows in each table of message types.
 const TYPES: usize = 12;
 
-/// The whole report.
+/// Renders the whole report.
 #[must_use]
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
@@ -30,10 +30,10 @@ fn agents(out: &mut String, report: &Report) {
     }
     let timed = report.together.is_some();
     let order = match timed {
-        true => "those first that cost most in all",
-        false => "the most frequent first",
+        true => "highest total cost first",
+        false => "most frequent first",
     };
-    let _ = writeln!(out, "\nThe same by the peers' software, {order}");
+    let _ = writeln!(out, "\nConnections by user agent, {order}");
     let mut cells = vec![match timed {
         true => vec!["", "count", "mean", "median", "p95", "worst", "sd"],
         false => vec!["", "count"],
@@ -63,9 +63,9 @@ fn slots(out: &mut String, report: &Report) {
     let _ = match timed {
         true => writeln!(
             out,
-            "\nCPU of a connection, us per second (over connections of a minute and more)"
+            "\nCPU of a connection, us per second (connections of at least a minute)"
         ),
-        false => writeln!(out, "\nConnections of a minute and more"),
+        false => writeln!(out, "\nConnections of at least a minute"),
     };
     let mut rows = vec![match timed {
         true => vec![
@@ -111,7 +111,7 @@ fn slots(out: &mut String, report: &Report) {
             let its_loop = digits(thread.loop_us_per_second);
             let rest = digits(thread.unaccounted_us_per_second.max(0.0));
             table.push(vec!["message thread itself", "", &own]);
-            table.push(vec!["  its loop, for no peer", "", &its_loop]);
+            table.push(vec!["  its loop, not for any peer", "", &its_loop]);
             table.push(vec!["  not accounted for", "", &rest]);
             lines(out, &table);
         } else {
@@ -162,25 +162,17 @@ fn types(out: &mut String, report: &Report, relay: &str, direction: &str) {
     let timed = rows.iter().any(|row| row.cpu.is_some());
     let preposition = if direction == "sent" { "to" } else { "from" };
     let peers = match relay {
-        "not known yet" => "peers whose relay flag is not known yet".to_owned(),
+        "not known yet" => "peers whose relay flag is unknown".to_owned(),
         relay => format!("{relay} peers"),
     };
     let what = match timed {
-        true => ": CPU of processing one",
+        true => ": CPU to process one",
         false => "",
     };
     let _ = writeln!(out, "\nMessages {preposition} {peers}{what}");
     let mut table = vec![match timed {
         true => vec![
-            "",
-            "count",
-            "bytes",
-            "mean",
-            "median",
-            "p95",
-            "worst",
-            "sd",
-            "of it per s",
+            "", "count", "bytes", "mean", "median", "p95", "worst", "sd", "total/s",
         ],
         false => vec!["", "count", "bytes"],
     }];
@@ -215,7 +207,7 @@ fn kind(row: &TypeRow, timed: bool) -> Vec<String> {
     cells
 }
 
-/// A table: the first column to the left, the others to the right.
+/// Writes a table with aligned columns: the first to the left, the others to the right.
 pub(crate) fn lines<S: AsRef<str>>(out: &mut String, rows: &[impl AsRef<[S]>]) {
     let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)

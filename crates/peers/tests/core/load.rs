@@ -1,4 +1,4 @@
-//! A load on a node, in a thread beside the test.
+//! Runs a load on a node, in a background thread.
 
 use super::Core;
 use super::rates::listening;
@@ -7,8 +7,7 @@ use packetlane_loadgen::{Options, Outcome, Rate, run};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What is to be done to a node: how many peers, half of them over v2, of which kinds and how
-/// long.
+/// Options for a load: number of peers (half of them over v2), their kinds, and duration.
 pub(crate) fn options(node: &Core, peers: usize, kinds: &str, duration: Duration) -> Options {
     let rates = listening(20.0).map(|(message_type, per_second, mean_payload)| {
         let rate = Rate {
@@ -32,7 +31,7 @@ pub(crate) fn options(node: &Core, peers: usize, kinds: &str, duration: Duration
     }
 }
 
-/// Does it.
+/// Starts the load.
 pub(crate) fn start(options: Options) -> JoinHandle<Outcome> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Limit for the node to start or to answer.
+/// Timeout for the node to start or to answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A node with an empty chain that is killed when the test ends.
+/// A node with an empty chain. Killed on drop.
 pub(crate) struct Core {
     process: Child,
     pub(crate) dir: PathBuf,
@@ -30,18 +30,18 @@ pub(crate) struct Core {
     pub(crate) rpc: SocketAddr,
 }
 
-/// Which build of the node.
+/// A build of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// As it is distributed.
+    /// As distributed.
     Plain,
-    /// With the node's own clock of its peers: `tools/core --patched`.
+    /// With its own clock for peers: `tools/core --patched`.
     Patched,
 }
 
 impl Core {
-    /// Starts the node that `BITCOIND_EXE` names, or its patched build beside it. Without one
-    /// says so.
+    /// Starts the node named by `BITCOIND_EXE`, or the patched build in the folder next to it.
+    /// Prints a NOT RUN line if there is none.
     pub(crate) fn start(test: &str, build: Build) -> Option<Self> {
         let program = std::env::var_os("BITCOIND_EXE").filter(|path| *path != OsString::new());
         let Some(program) = program else {
@@ -81,10 +81,10 @@ impl Core {
             .args([
                 "-listen=1",
                 "-listenonion=0",
-                // On regtest a node checks its whole mempool at every transaction.
+                // On regtest, a node checks its whole mempool at every transaction by default.
                 "-checkmempool=0",
                 "-checkblockindex=0",
-                // By default 114 peers may connect, and then one is sent away for each that comes.
+                // By default, the node evicts a peer for each new one beyond 114.
                 "-maxconnections=500",
                 "-rpcuser=u",
                 "-rpcpassword=p",
@@ -122,7 +122,7 @@ impl Core {
         self.process.id()
     }
 
-    /// Has the node stop by itself, and waits for that.
+    /// Stops the node by RPC and waits until it has ended.
     pub(crate) fn stop(&mut self) {
         self.call("stop");
         let status = self.process.wait().unwrap();

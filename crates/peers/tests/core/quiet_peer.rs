@@ -1,4 +1,4 @@
-//! A peer over v1 that introduces itself and then only reads, for as long as the node stays.
+//! A v1 peer that completes the handshake and then only reads, until the node disconnects.
 
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
@@ -6,18 +6,18 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::thread;
 
-/// What the peer asks the node for.
+/// What the peer wants from the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wants {
-    /// Transactions: the relay flag of its `version` (BIP 37).
+    /// Transactions: the relay flag of its `version` (BIP37).
     pub(crate) transactions: bool,
-    /// Blocks announced by `headers`, not by `inv` (BIP 130).
+    /// Blocks announced with `headers` instead of `inv` (BIP130).
     pub(crate) headers: bool,
 }
 
-/// Runs such a peer in a thread. Either side may have connected.
+/// Runs such a peer in a thread. Either side may have opened the connection.
 pub(crate) fn start(stream: TcpStream, wants: Wants) {
-    // It ends with its connection.
+    // The thread ends with its connection.
     thread::spawn(move || live(stream, wants));
 }
 
@@ -43,14 +43,14 @@ fn push(wire: &mut Vec<u8>, message_type: &'static str, payload: &[u8]) {
 
 fn version(wants: Wants) -> Vec<u8> {
     const PROTOCOL: u32 = 70016;
-    // NODE_NETWORK and NODE_WITNESS, which the node wants of those to whom it connects.
+    // NODE_NETWORK and NODE_WITNESS, which the node requires of outbound peers.
     const SERVICES: u64 = 9;
     let mut payload = PROTOCOL.to_le_bytes().to_vec();
     payload.extend(SERVICES.to_le_bytes());
-    // The time, two addresses, and the nonce, by which the node knows itself.
+    // Time, two addresses, and the nonce for detecting connections to itself.
     payload.extend([0; 8 + 26 + 26]);
     payload.extend(rand::random::<u64>().to_le_bytes());
-    // No user agent; no blocks.
+    // An empty user agent, height 0.
     payload.extend([0; 1 + 4]);
     payload.push(u8::from(wants.transactions));
     payload

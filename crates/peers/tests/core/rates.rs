@@ -1,4 +1,4 @@
-//! Rates for tests: those of a listening node, by the second.
+//! Message rates for tests: those of a listening node, per second.
 
 use packetlane::bitcoin::message::MessageType;
 
@@ -17,7 +17,7 @@ const LISTENING: [(&str, f64, f64); 11] = [
     ("getblocktxn", 0.0003, 40.0),
 ];
 
-/// The types of [`LISTENING`] with their rates, `factor` times as high.
+/// The types of [`LISTENING`] with their rates multiplied by `factor`.
 pub(crate) fn listening(factor: f64) -> impl Iterator<Item = (MessageType, f64, f64)> {
     LISTENING.iter().map(move |&(name, per_second, length)| {
         let message_type = MessageType::literal(name);

@@ -1,4 +1,4 @@
-//! A program that is like a node and measures itself, and probes on it.
+//! A program that mimics a node and measures itself.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use crate::machine::not_run;
@@ -8,8 +8,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Compiles the program, as a distribution would: optimised, protected, stripped. `None`, and a
-/// line that says so, where that cannot be done.
+/// Compiles the program as a distribution would: optimized, hardened, stripped. Prints a NOT RUN
+/// line and returns `None` without a compiler.
 fn compile(test: &str, name: &str) -> Option<PathBuf> {
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.d", test.replace(' ', "-")));
@@ -39,17 +39,17 @@ fn compile(test: &str, name: &str) -> Option<PathBuf> {
     }
 }
 
-/// The program, running.
+/// The running program.
 pub(crate) struct Fake(Child);
 
 impl Fake {
-    /// Starts it: with so many peers, milliseconds between its turns, and how much it works, in
-    /// per cent. It does nothing before [`Fake::go`].
+    /// Starts the program with a number of peers, milliseconds between wake-ups, and an amount of
+    /// work in per cent. It waits for [`Fake::go`].
     pub(crate) fn start(test: &str, load: &[usize; 3]) -> Option<Self> {
         Self::start_as(test, "fake-node", load)
     }
 
-    /// The same with a name for the program.
+    /// The same, with a file name for the program.
     pub(crate) fn start_as(
         test: &str,
         name: &str,
@@ -80,13 +80,13 @@ impl Fake {
         self.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     }
 
-    /// Has it do nothing more, but end.
+    /// Lets it do nothing until it ends.
     pub(crate) fn pause(&mut self) {
         let input = self.0.stdin.as_mut().unwrap();
         input.write_all(b"pause\n").unwrap();
     }
 
-    /// Ends it. Returns its own account of each peer: calls of both functions, messages.
+    /// Ends it. Returns its own measurement of each peer: calls of both functions, messages.
     pub(crate) fn end(mut self) -> BTreeMap<i64, ([Calls; 2], u64)> {
         drop(self.0.stdin.take());
         let output = BufReader::new(self.0.stdout.take().unwrap());

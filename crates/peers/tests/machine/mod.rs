@@ -1,4 +1,4 @@
-//! What this machine lets a test do: probes, and figures that mean something.
+//! What this machine supports: probes, and reliable timing.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
 mod not_run;
@@ -11,7 +11,7 @@ use packetlane_peers::{Process, probes::Probes};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Whether this process may do all things.
+/// Whether this process is root.
 pub(crate) fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status")
         .unwrap()
@@ -19,7 +19,7 @@ pub(crate) fn is_root() -> bool {
         .any(|line| line.starts_with("Uid:\t0\t"))
 }
 
-/// Attaches probes, or says why that cannot be done here.
+/// Attaches probes, or prints why that is not possible here.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) fn attach(pid: u32, test: &str) -> Option<Probes> {
     match Probes::attach(Process::with_pid(pid).unwrap()) {
@@ -32,8 +32,8 @@ pub(crate) fn attach(pid: u32, test: &str) -> Option<Probes> {
     }
 }
 
-/// Whether the machine is this test's alone. A host that takes CPU time away from a virtual machine
-/// makes every figure a matter of luck.
+/// Detects whether the machine was quiet. With steal time on a virtual machine, timings are
+/// meaningless.
 pub(crate) struct Quiet {
     _alone: MutexGuard<'static, ()>,
     test: &'static str,
@@ -42,7 +42,7 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    /// Waits for the other tests of this program that measure.
+    /// Waits for the other measuring tests of this program.
     pub(crate) fn begin(test: &'static str) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         Self {
@@ -53,15 +53,14 @@ impl Quiet {
         }
     }
 
-    /// Whether it was so since the beginning. If not, says that figures are not compared.
+    /// Whether it was quiet since the start. If not, prints that the figures are not compared.
     pub(crate) fn was(&self) -> bool {
         let taken = stolen_ns() - self.before;
         let taken = taken as f64 / 1e9 / self.begun.elapsed().as_secs_f64();
         let quiet = taken < 0.005;
         if !quiet {
             let why = format!(
-                "the host took {:.1} % of the CPU time away: the figures are not held against \
-                 each other",
+                "{:.1} % of the CPU time was steal time: the figures are not compared",
                 100.0 * taken
             );
             not_run(self.test, &why);

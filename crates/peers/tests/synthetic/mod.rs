@@ -1,10 +1,10 @@
-//! A synthetic node: its message thread visits every peer on every wake-up, as Bitcoin Core's
-//! does, with costs that are known. Its records are what a source of probes would make.
+//! A synthetic node with known costs. Its message thread visits every peer at every wake-up, as
+//! Bitcoin Core's does. Its records are what probes would emit.
 
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test file takes what it needs"
+    reason = "each test file uses a part of this module"
 )]
 
 use packetlane_peers::tally::ONCE;
@@ -15,22 +15,22 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
 
-/// When every recording begins.
+/// The start of every recording.
 pub const START: Time = 1_790_000_000_000_000;
 
-/// CPU nanoseconds of looking for a message where there is none.
+/// CPU nanoseconds of checking for a message where there is none.
 pub const IDLE_RECEIVE_NS: u64 = 400;
-/// CPU nanoseconds of looking for what to send where there is nothing.
+/// CPU nanoseconds of checking for something to send where there is nothing.
 pub const IDLE_SEND_NS: u64 = 1600;
-/// CPU nanoseconds of sending a message.
+/// CPU nanoseconds to send a message.
 pub const SEND_MESSAGE_NS: u64 = 9_000;
-/// CPU nanoseconds of the loop itself, on each wake-up.
+/// CPU nanoseconds of the loop at each wake-up.
 pub const LOOP_NS: u64 = 3_000;
 /// The longest sleep of the message thread, in microseconds.
 pub const SLEEP: Time = 100_000;
 
-/// A kind of peer: connection, whether it wants transactions, and what it sends: type, messages
-/// per second, bytes, CPU nanoseconds of processing one.
+/// A kind of peer: connection type, whether it wants transactions, and what it sends (type,
+/// messages per second, bytes, CPU nanoseconds to process one).
 pub struct Sort {
     pub kind: ConnectionType,
     pub relay: bool,
@@ -87,28 +87,28 @@ const SORTS: [&Sort; 4] = [
 /// What to simulate.
 pub struct Synthetic {
     pub seed: u64,
-    /// How many of outbound full-relay, inbound full-relay, outbound block-relay, inbound
+    /// Number of peers: outbound full-relay, inbound full-relay, outbound block-relay, inbound
     /// block-relay.
     pub peers: [usize; 4],
     pub seconds: u64,
-    /// A window of this length, in microseconds, ...
+    /// Length of a window, in microseconds.
     pub window: Time,
-    /// ... this often. The same: all is seen.
+    /// Time from one window to the next. Equal to `window`: all time is observed.
     pub every: Time,
-    /// Connections per second that live a second or two.
+    /// New connections per second that last a second or two.
     pub short_per_second: f64,
-    /// Times so many transactions and blocks from each peer.
+    /// Multiplies the transactions and blocks from each peer.
     pub once: f64,
 }
 
-/// What is true of a run, unsampled.
+/// The true values of a run.
 #[derive(Debug, Default)]
 pub struct Truth {
     /// CPU nanoseconds per second of all peers.
     pub ns_per_second: f64,
     /// Wake-ups per second.
     pub wake_ups: f64,
-    /// For each peer, CPU nanoseconds per second.
+    /// CPU nanoseconds per second of each peer.
     pub peers: Vec<f64>,
 }
 
@@ -138,7 +138,7 @@ fn exponential(rng: &mut StdRng, per_second: f64) -> Time {
 }
 
 impl Synthetic {
-    /// Half of each kind full-relay and block-relay as the default node has them.
+    /// 60 peers of all four kinds, with all of the time observed.
     pub fn of_60() -> Self {
         Self {
             seed: 18,
@@ -151,7 +151,7 @@ impl Synthetic {
         }
     }
 
-    /// Other peers in the same network: as many transactions and blocks in all.
+    /// The same network with other peers: the total of transactions and blocks stays the same.
     pub fn with_peers(&self, peers: [usize; 4]) -> Self {
         let in_all = |peers: [usize; 4]| {
             let of_sort = |(sort, count): (&Sort, usize)| {
@@ -167,7 +167,7 @@ impl Synthetic {
         }
     }
 
-    /// Runs it. Gives the records in order.
+    /// Runs the simulation. Passes the records to `to` in order.
     pub fn run(&self, mut to: impl FnMut(Record)) -> Truth {
         let mut rng = StdRng::seed_from_u64(self.seed);
         let end = START + self.seconds * 1_000_000;
@@ -315,7 +315,7 @@ impl Synthetic {
             }
             now += (took / 1000).max(1);
             if !more {
-                // Sleeps until a message comes, or for 100 ms.
+                // Sleeps until a message arrives, at most 100 ms.
                 let next = peers
                     .iter()
                     .map(|peer| peer.next)
@@ -364,7 +364,7 @@ fn new_peer(
 }
 
 impl Peer {
-    /// When the next message comes, and of which type.
+    /// Time and type of the next message.
     fn arrive(&mut self, rng: &mut StdRng) {
         let per_second = |message: &(&str, f64, u64, u64)| match ONCE.contains(&message.0) {
             true => message.1 * self.once,
@@ -409,7 +409,7 @@ fn connected(peer: &Peer, time: Time, rng: &mut StdRng) -> Record {
     }
 }
 
-/// A folder of this test's own, removed when it ends.
+/// A folder for this test, removed on drop.
 pub struct Folder(pub std::path::PathBuf);
 
 impl Folder {
