@@ -1,19 +1,19 @@
-// What the probes do in the kernel. `tools/bpf` compiles this to peers.bpf.o.
+// The BPF programs of the probes. `tools/bpf` compiles this file to peers.bpf.o.
 //
-// Two functions of the node are watched at entry and return: the one that processes messages of
-// a peer and the one that sends to it, both called by its message thread for every peer at every
-// wake-up. What they take is summed up here, for each peer. A call in which a message was
-// processed is an event of its own, as are messages sent and connections.
+// Two functions of the node are observed at entry and return: one processes messages from a peer,
+// the other sends to it. The message thread calls both for every peer at every wake-up. Their cost
+// is summed up here for each peer. An event is emitted for each call that processed a message, each
+// message sent and each change of a connection.
 //
-// The functions' second argument is the peer's object. Its number is not read from the object,
-// whose layout differs from build to build, but learned: the tracepoint of a message says it, in
-// the midst of a call.
+// The second argument of both functions is the peer's object. The peer's id is not read from the
+// object, whose layout differs between builds. It comes from the tracepoint of a message, which is
+// reached within such a call.
 //
-// What the probes themselves take within a call is subtracted from it: the program that loads this
-// measures beforehand what does not change from call to call, and the rest is measured here.
+// The cost of the probes within a call is subtracted from it. The loading program measures the
+// constant part beforehand; the variable part is measured here.
 //
-// It includes nothing, so that clang alone compiles it. It knows no CPU's registers: the
-// program that loads it says where the arguments lie.
+// This file includes nothing, so that clang alone can compile it. It does not depend on the CPU's
+// registers: the loading program provides the locations of all arguments.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -25,7 +25,7 @@ typedef long long s64;
 
 struct task_struct;
 
-// Of linux/bpf.h.
+// From linux/bpf.h.
 enum { HASH = 1, ARRAY = 2, RINGBUF = 27 };
 enum { ANY = 0, NOEXIST = 1 };
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
@@ -38,11 +38,10 @@ static long (*probe_read_kernel)(void *to, u32 size, const void *from) = (void *
 static long (*probe_read_user_str)(void *to, u32 size, const void *from) = (void *)114;
 static void *(*ringbuf_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*ringbuf_submit)(void *data, u64 flags) = (void *)132;
-static struct task_struct *(*get_current_task)(void) = (void *)158; // with its type
+static struct task_struct *(*get_current_task)(void) = (void *)158; // typed
 static u64 (*get_attach_cookie)(void *context) = (void *)174;
 
-// The fields of the kernel's that are read. Their places are found by the kernel's own description
-// of its types.
+// The kernel fields that are read. They are relocated with the kernel's type information (BTF).
 struct rq {
 	u64 clock;
 	u64 clock_task;
@@ -60,66 +59,66 @@ struct task_struct {
 	struct sched_entity se;
 } __attribute__((preserve_access_index));
 
-// ---- What the loading program and this one share: `shapes.rs` has the same.
+// ---- Shared with the loading program: `src/probes/kernel.rs` must match.
 
-// Where an argument of a tracepoint lies.
+// Location of a tracepoint's argument.
 struct argument {
-	u8 place; // 0: there is none; 1: a constant; 2: a register; 3: memory behind a register
-	u8 shift; // 64 less its bits
+	u8 place; // 0: no argument; 1: a constant; 2: a register; 3: memory at a register
+	u8 shift; // 64 minus its number of bits
 	u8 is_signed;
 	u8 reserved;
 	u32 register_at; // offset of the register in the kernel's `pt_regs`
-	s64 value;       // the constant, or the memory's offset
+	s64 value;       // the constant, or the offset of the memory
 };
 
-// A place in the node's code that has a tracepoint, or one of the two functions' ends.
+// A place in the node's code with a tracepoint.
 struct site {
 	u32 event;
 	u32 reserved;
 	struct argument arguments[6];
 };
 
-// Events, and what a site is for.
+// Event types, and purposes of sites.
 enum {
 	INBOUND_MESSAGE = 1,
 	OUTBOUND_MESSAGE = 2,
 	CONNECTED = 3,
 	DISCONNECTED = 4,
-	VERSION = 5, // an event alone
+	VERSION = 5, // only an event
 };
 
-// What an entry of an `inv` is: a transaction, by its txid or its wtxid (BIP 339).
+// Transaction entries of an `inv`, by txid or wtxid (BIP339).
 enum { MSG_TX = 1, MSG_WTX = 5 };
 
-// The two functions, as cookies of the probes at entry and return; and no function.
+// The two functions, as cookies of the probes at entry and return; and none.
 enum { RECEIVING = 0, SENDING = 1, NEITHER = 2 };
 
-// Run time that is below 0 by less is the probes', which take a little less than usual.
-enum { TAKEN_NS = 20000 };
+// A negative run time above -PROBE_JITTER_NS comes from probes that took a little less than usual.
+enum { PROBE_JITTER_NS = 20000 };
 
-// What the probes take outside of a call is less than this: else an interrupt came, or a host took
-// time away.
-enum { BESIDE_MOST_NS = 20000 };
+// Upper limit of the probes' own time outside of a call. Longer times include an interrupt or steal
+// time.
+enum { MAX_IDLE_GAP_NS = 20000 };
 
-// Places in `settings`.
+// Indices into `settings`.
 enum {
 	SECOND_ARGUMENT = 0, // offset of the register with a function's second argument
-	CALL_NS = 1,	     // what the probes at entry and return add to a call
-	HIT_NS = 2,	     // what a tracepoint's probe adds, beside the time of its program
-	OPENED_NS = 3,	     // when the window was opened; 0: none is open
+	CALL_NS = 1,	     // overhead of the entry and return probes that a call includes
+	HIT_NS = 2,	     // overhead of a tracepoint's probe, excluding its program
+	OPENED_NS = 3,	     // when the window was opened; 0 if none is open
 };
 
-// Places in `counts`.
+// Indices into `counts`.
 enum {
-	LOST = 0,     // events for which the ring had no room
+	LOST = 0,     // events lost because the ring was full
 	SPENT_NS = 1, // time spent at tracepoints
-	// Run time from the end of a call to the beginning of the next: the probes', and what the
-	// thread does when it is in no call.
+	// Run time between the end of a call and the start of the next: the probes and the thread's
+	// loop.
 	BETWEEN_NS = 2,
-	// The same between the two calls for one peer of which the first had no message, and how
-	// often: the node does nothing there, so that it is what the probes take in this node.
-	BESIDE_NS = 3,
-	BESIDES = 4,
+	// The same, only between the two calls for a peer when the first found no message; and how
+	// often. The node does nothing there, so this is the probes' cost in this node.
+	IDLE_GAP_NS = 3,
+	IDLE_GAPS = 4,
 };
 
 struct calls {
@@ -128,9 +127,9 @@ struct calls {
 	u64 cpu_ns;
 };
 
-// The calls for one peer since the program that reads them last cleared them.
+// The calls for one peer since the reading program last cleared them.
 struct visits {
-	s64 peer; // its number, or -1 as long as that is not known
+	s64 peer; // its id, or -1 as long as it is unknown
 	struct calls calls[2];
 };
 
@@ -145,23 +144,23 @@ struct message_event {
 	char type[16];
 };
 
-// Of a peer's `version`.
+// A peer's `version`.
 struct version_event {
 	u32 event;
 	u32 reserved;
 	u64 time_ns;
 	s64 peer;
 	u64 bytes;
-	// These two say whether the peer wants transactions.
+	// These two determine whether the peer wants transactions.
 	u8 user_agent_len;
 	u8 last_byte;
 	u8 reserved_too[6];
-	char user_agent[80]; // its beginning, up to a zero byte
+	char user_agent[80]; // its start, zero-terminated
 };
 
 struct connection_event {
 	u32 event;
-	u32 is_new; // 0 if the peer was there before
+	u32 is_new; // 0 if the peer was connected before
 	u64 time_ns;
 	s64 peer;
 	u64 network;
@@ -169,7 +168,7 @@ struct connection_event {
 	char kind[24];
 	char address[80];
 	u64 object;
-	struct visits visits; // at its end
+	struct visits visits; // the totals when it disconnected
 };
 
 // ---- Maps
@@ -188,18 +187,18 @@ struct {
 	u64 *value;
 } settings SEC(".maps");
 
-// The call that each thread is in, or its last one.
+// The current or last call of each thread.
 struct call {
 	u64 node;
 	u64 function;
 	u64 start_ns;
-	u64 start_cpu_ns; // the thread's run time then
-	u64 left_ns;	  // when the call before it ended
-	u64 left_cpu_ns;
-	u64 is_second; // whether that was the other one for the same peer, and had no message
-	u64 probes_ns;	  // what the probes in its midst took
-	// By how much the clock here is ahead of the scheduler's; and how much run time was
-	// counted too much so far.
+	u64 start_cpu_ns; // the thread's run time at the start
+	u64 ended_ns;	  // when the previous call ended
+	u64 ended_cpu_ns;
+	u64 follows_idle; // whether that was this peer's receiving call and found no message
+	u64 probes_ns;	  // cost of tracepoint probes within the call
+	// How far this clock is ahead of the scheduler's; and the run time that was counted in
+	// excess so far.
 	u64 ahead_ns;
 	u64 debt_ns;
 	s64 peer;
@@ -215,7 +214,7 @@ struct {
 	struct call *value;
 } in_call SEC(".maps");
 
-// By the address of the peer's object.
+// Calls for each peer, by the address of its object.
 struct {
 	int (*type)[HASH];
 	int (*max_entries)[4096];
@@ -223,7 +222,7 @@ struct {
 	struct visits *value;
 } visited SEC(".maps");
 
-// The address of the object of each peer whose number is known.
+// The address of a peer's object, by the peer's id where it is known.
 struct {
 	int (*type)[HASH];
 	int (*max_entries)[4096];
@@ -231,13 +230,13 @@ struct {
 	u64 *value;
 } objects SEC(".maps");
 
-// Peers that the reading program knows.
+// Peers that were reported to the reading program.
 struct {
 	int (*type)[HASH];
 	int (*max_entries)[4096];
 	s64 *key;
 	u8 *value;
-} told SEC(".maps");
+} reported SEC(".maps");
 
 struct {
 	int (*type)[RINGBUF];
@@ -293,10 +292,9 @@ static __attribute__((always_inline)) u64 argument(void *context, const struct a
 	return value >> (from->shift & 63);
 }
 
-// The run time of the current thread. The kernel brings its sum up to date at ticks and when the
-// CPU changes threads; what has passed since then is added here, by the scheduler's own clock as it
-// was then. Time that a virtual machine's CPU was taken away is not run: the kernel finds out at the
-// next of these moments.
+// Run time of the current thread. The kernel updates its sum at ticks and context switches. The
+// time since then is added here, by the scheduler's own clock. Steal time does not count, but the
+// kernel notices it only at the next update.
 static __attribute__((always_inline)) u64 run_ns(struct call *call, u64 now)
 {
 	struct task_struct *task = get_current_task();
@@ -307,20 +305,20 @@ static __attribute__((always_inline)) u64 run_ns(struct call *call, u64 now)
 	       call->ahead_ns - rq->clock;
 }
 
-// The run time from one moment to another.
+// Run time between two moments.
 static __attribute__((always_inline)) u64 run_since(struct call *call, u64 start_ns, u64 end_ns)
 {
 	s64 ns = end_ns - start_ns;
 	if (ns >= 0)
 		return ns;
-	// The kernel has found out that it took time away before the first one.
-	if (ns < -TAKEN_NS)
+	// The kernel has noticed steal time from before the start.
+	if (ns < -PROBE_JITTER_NS)
 		call->debt_ns -= ns;
 	return 0;
 }
 
-// What is left of run time when it has paid for time that was counted and taken back: whatever
-// comes next pays, as nobody knows which moments they were.
+// Subtracts steal time that was counted as run time before. The next intervals bear it, since it is
+// unknown which ones included it.
 static __attribute__((always_inline)) u64 pay(struct call *call, u64 ns)
 {
 	u64 paid_ns = call->debt_ns < ns ? call->debt_ns : ns;
@@ -344,25 +342,25 @@ int enter(void *context)
 	probe_read_kernel(&call->node, sizeof call->node,
 			  context + (setting(SECOND_ARGUMENT) & 0xff));
 	call->function = get_attach_cookie(context) & 1;
-	call->is_second = call->node == node_before && call->function == SENDING &&
+	call->follows_idle = call->node == node_before && call->function == SENDING &&
 			  !call->has_message;
 	call->probes_ns = 0;
 	call->peer = -1;
 	call->has_message = 0;
-	// Last, so that little of this is counted as the call's.
+	// Last, so that the call includes as little of this program as possible.
 	call->start_ns = ktime_get_ns();
 	call->start_cpu_ns = run_ns(call, call->start_ns);
 	return 0;
 }
 
-// What the thread has run since the end of its call before this one.
+// Adds the thread's run time since its previous call.
 static __attribute__((always_inline)) void between(struct call *call)
 {
-	u64 ns = run_since(call, call->left_cpu_ns, call->start_cpu_ns);
+	u64 ns = run_since(call, call->ended_cpu_ns, call->start_cpu_ns);
 	add_to_count(BETWEEN_NS, pay(call, ns));
-	if (call->is_second && ns < BESIDE_MOST_NS) {
-		add_to_count(BESIDE_NS, ns);
-		add_to_count(BESIDES, 1);
+	if (call->follows_idle && ns < MAX_IDLE_GAP_NS) {
+		add_to_count(IDLE_GAP_NS, ns);
+		add_to_count(IDLE_GAPS, 1);
 	}
 }
 
@@ -380,13 +378,13 @@ int leave(void *context)
 	u64 wall_ns = now - call->start_ns;
 	wall_ns -= probes_ns < wall_ns ? probes_ns : wall_ns;
 	u64 run = run_ns(call, now);
-	if (call->left_ns > setting(OPENED_NS))
+	if (call->ended_ns > setting(OPENED_NS))
 		between(call);
-	call->left_ns = now;
-	call->left_cpu_ns = run;
+	call->ended_ns = now;
+	call->ended_cpu_ns = run;
 	u64 cpu_ns = run_since(call, call->start_cpu_ns + probes_ns, run);
-	// The sums pay, not this one message.
-	u64 left_cpu_ns = pay(call, cpu_ns);
+	// Corrects the sums only, not this message.
+	u64 charged_cpu_ns = pay(call, cpu_ns);
 	struct visits *visits = map_lookup(&visited, &call->node);
 	if (!visits) {
 		struct visits first = { .peer = -1 };
@@ -397,7 +395,7 @@ int leave(void *context)
 		struct calls *calls = &visits->calls[function & 1];
 		calls->count += 1;
 		calls->wall_ns += wall_ns;
-		calls->cpu_ns += left_cpu_ns;
+		calls->cpu_ns += charged_cpu_ns;
 		if (call->peer != -1 && visits->peer != call->peer) {
 			visits->peer = call->peer;
 			map_update(&objects, &call->peer, &call->node, ANY);
@@ -417,13 +415,13 @@ int leave(void *context)
 			ringbuf_submit(event, 0);
 		}
 		u64 spent_ns = ktime_get_ns() - now;
-		call->left_cpu_ns += spent_ns;
+		call->ended_cpu_ns += spent_ns;
 		add_to_count(SPENT_NS, spent_ns);
 	}
 	return 0;
 }
 
-// Whenever a CPU changes from one thread to another, the scheduler has just read its clock.
+// At a context switch, the scheduler has just read its clock.
 SEC("tp_btf/sched_switch")
 int switched(u64 *arguments)
 {
@@ -436,15 +434,15 @@ int switched(u64 *arguments)
 	return 0;
 }
 
-// Tells of a peer that has connected, or that was there before.
-static __attribute__((always_inline)) void tell(void *context, const struct site *site, s64 peer,
-						u32 is_new)
+// Reports a peer that has connected, or was connected before.
+static __attribute__((always_inline)) void report_peer(void *context, const struct site *site,
+						       s64 peer, u32 is_new)
 {
 	struct connection_event *event = reserve(sizeof *event);
 	u8 one = 1;
 	if (!event)
 		return;
-	map_update(&told, &peer, &one, ANY);
+	map_update(&reported, &peer, &one, ANY);
 	event->event = CONNECTED;
 	event->is_new = is_new;
 	event->time_ns = ktime_get_ns();
@@ -467,7 +465,7 @@ static __attribute__((always_inline)) void disconnected(s64 peer)
 	struct connection_event *event = reserve(sizeof *event);
 	u64 *object = map_lookup(&objects, &peer);
 	struct visits *visits = object ? map_lookup(&visited, object) : 0;
-	// Its number may be known to the reading program alone.
+	// The id of the object's peer may be known to the reading program only.
 	if (visits && visits->peer != peer && visits->peer != -1)
 		visits = 0;
 	if (event) {
@@ -486,11 +484,11 @@ static __attribute__((always_inline)) void disconnected(s64 peer)
 			__builtin_memset(&event->visits, 0, sizeof event->visits);
 		ringbuf_submit(event, 0);
 	}
-	// Another peer's object may come to lie where this one's was.
+	// Another peer's object may reuse this address.
 	if (object && visits)
 		map_delete(&visited, object);
 	map_delete(&objects, &peer);
-	map_delete(&told, &peer);
+	map_delete(&reported, &peer);
 }
 
 static __attribute__((always_inline)) void version(void *context, const struct site *site, s64 peer,
@@ -517,7 +515,7 @@ static __attribute__((always_inline)) void version(void *context, const struct s
 	ringbuf_submit(event, 0);
 }
 
-// A message that the node processes: it becomes an event when the call ends.
+// A message that the node processes: emitted as an event when the call ends.
 static __attribute__((always_inline)) void inbound(struct call *call, const char *type, s64 peer,
 						   u64 bytes)
 {
@@ -527,7 +525,7 @@ static __attribute__((always_inline)) void inbound(struct call *call, const char
 	__builtin_memcpy(call->type, type, sizeof call->type);
 }
 
-// Whether an `inv` announces transactions: by its last entry, as those of blocks come first.
+// Whether an `inv` announces transactions. Its last entry decides, since blocks come first.
 static __attribute__((always_inline)) u32 announces_transactions(const u8 *payload, u64 bytes)
 {
 	u32 kind = 0;
@@ -567,29 +565,29 @@ static __attribute__((always_inline)) void hit(void *context, struct call *call)
 		return;
 	s64 peer = argument(context, &site->arguments[0]);
 	if (site->event == CONNECTED) {
-		tell(context, site, peer, 1);
+		report_peer(context, site, peer, 1);
 		return;
 	}
 	if (site->event == DISCONNECTED) {
 		disconnected(peer);
 		return;
 	}
-	if (!map_lookup(&told, &peer))
-		tell(context, site, peer, 0);
+	if (!map_lookup(&reported, &peer))
+		report_peer(context, site, peer, 0);
 	u64 bytes = argument(context, &site->arguments[4]);
 	if (site->event == INBOUND_MESSAGE) {
 		char type[16] = {};
 		probe_read_user_str(type, sizeof type,
 				    (void *)argument(context, &site->arguments[3]));
-		// Between windows, too: a new peer says in it what kind it is of.
+		// Also between windows: the version message determines the kind of a new peer.
 		if (*(u64 *)type == 0x6e6f6973726576) // "version"
 			version(context, site, peer, bytes);
 		if (setting(OPENED_NS) && call && call->function == RECEIVING)
 			inbound(call, type, peer, bytes);
 		return;
 	}
-	// What is sent while a message is processed may be for others; what the sending function
-	// sends is for its own peer.
+	// A message sent while another is processed may be for any peer; one sent within the
+	// sending function is for its own peer.
 	if (call && call->function == SENDING)
 		call->peer = peer;
 	if (setting(OPENED_NS))
@@ -610,6 +608,6 @@ int tracepoint(void *context)
 	return 0;
 }
 
-// The kernel lends the reads of memory to programs only whose licence goes with the GPL, as MIT
-// does; it knows no word for that but this.
+// The kernel allows reading memory only to programs with a GPL-compatible license. MIT is one, but
+// the kernel only accepts this string for it.
 char license_of_this[] SEC("license") = "Dual MIT/GPL";

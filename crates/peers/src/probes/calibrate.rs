@@ -83,7 +83,7 @@ fn measure(kernel: &mut Kernel) -> Result<CallCost, KernelError> {
         let counts = kernel.counts()?.since(before.1);
         let inside_ns = visits.receiving.cost.wall_ns + visits.sending.cost.wall_ns;
         inside.push(inside_ns / visits.count().max(1));
-        outside.push(counts.beside_ns / counts.besides.max(1));
+        outside.push(counts.idle_gap_ns / counts.idle_gaps.max(1));
     }
     Ok(CallCost {
         inside_ns: median(inside),

@@ -39,8 +39,8 @@ const OPENED_NS: u32 = 3;
 const LOST: u32 = 0;
 const SPENT_NS: u32 = 1;
 const BETWEEN_NS: u32 = 2;
-const BESIDE_NS: u32 = 3;
-const BESIDES: u32 = 4;
+const IDLE_GAP_NS: u32 = 3;
+const IDLE_GAPS: u32 = 4;
 
 /// An index into `sites` without a tracepoint.
 const NO_SITE: u64 = MAX_TRACEPOINTS as u64;
@@ -124,8 +124,8 @@ pub(super) struct Counts {
     pub(super) between_ns: u64,
     /// The same, only between the two calls for one peer, where the node does nothing; and how
     /// often.
-    pub(super) beside_ns: u64,
-    pub(super) besides: u64,
+    pub(super) idle_gap_ns: u64,
+    pub(super) idle_gaps: u64,
 }
 
 impl Counts {
@@ -135,8 +135,8 @@ impl Counts {
             lost: self.lost - earlier.lost,
             hits_ns: self.hits_ns - earlier.hits_ns,
             between_ns: self.between_ns - earlier.between_ns,
-            beside_ns: self.beside_ns - earlier.beside_ns,
-            besides: self.besides - earlier.besides,
+            idle_gap_ns: self.idle_gap_ns - earlier.idle_gap_ns,
+            idle_gaps: self.idle_gaps - earlier.idle_gaps,
         }
     }
 }
@@ -484,8 +484,8 @@ impl Kernel {
             lost: counts.get(&LOST, 0)?,
             hits_ns: counts.get(&SPENT_NS, 0)?,
             between_ns: counts.get(&BETWEEN_NS, 0)?,
-            beside_ns: counts.get(&BESIDE_NS, 0)?,
-            besides: counts.get(&BESIDES, 0)?,
+            idle_gap_ns: counts.get(&IDLE_GAP_NS, 0)?,
+            idle_gaps: counts.get(&IDLE_GAPS, 0)?,
         })
     }
 

@@ -38,7 +38,7 @@ const POLL: Duration = Duration::from_millis(50);
 const RING_BYTES: u32 = 8 << 20;
 
 /// Minimum number of samples for the cost of the probes outside of calls.
-const MIN_BESIDES: u64 = 100;
+const MIN_IDLE_GAPS: u64 = 100;
 
 /// Maximum time for that measurement before the first window.
 const MAX_MEASURING: Duration = Duration::from_millis(500);
@@ -202,7 +202,7 @@ impl Probes {
         loop {
             sleep(POLL);
             let counts = self.kernel.counts()?.since(before);
-            if counts.besides >= MIN_BESIDES || Instant::now() >= end {
+            if counts.idle_gaps >= MIN_IDLE_GAPS || Instant::now() >= end {
                 return self.take_measured(counts);
             }
         }
@@ -210,8 +210,9 @@ impl Probes {
 
     /// Sets the probes' cost outside of calls from the counters, if there are enough samples.
     fn take_measured(&mut self, counts: Counts) -> Result<(), KernelError> {
-        if counts.besides >= MIN_BESIDES {
-            self.kernel.set_outside(counts.beside_ns / counts.besides)?;
+        if counts.idle_gaps >= MIN_IDLE_GAPS {
+            self.kernel
+                .set_outside(counts.idle_gap_ns / counts.idle_gaps)?;
         }
         Ok(())
     }
