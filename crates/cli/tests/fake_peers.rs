@@ -586,11 +586,11 @@ fn blocks_are_checked() {
     );
     assert_error(
         &connect(" --v1 --fetch 1", [wrong]),
-        "which it was not asked for",
+        "which was not requested",
     );
     assert_error(
         &connect(" --v1 --fetch 1", [pruned]),
-        "the peer does not have 1 of the blocks that it was asked for",
+        "the peer does not have 1 of the requested blocks",
     );
     assert_error(
         &connect(" --v1 --fetch 1 --timeout 5", [lazy]),
@@ -706,16 +706,16 @@ fn fetching_begins_at_a_height_or_a_hash() {
     for (options, expected) in [
         (
             format!("--fetch 2 --from {unknown}"),
-            format!("block {unknown} is not in the peer's chain: give --from another block"),
+            format!("block {unknown} is not in the peer's chain: choose another block with --from"),
         ),
         (
             "--fetch 2 --from 7".to_owned(),
-            "the peer's chain ends at height 5: there is no block at 7 to begin at".to_owned(),
+            "the peer's chain ends at height 5: there is no block at 7 to start at".to_owned(),
         ),
         (
             // The node has no block for it.
             format!("--fetch 1 --from {genesis}"),
-            "the peer does not have 1 of the blocks that it was asked for".to_owned(),
+            "the peer does not have 1 of the requested blocks".to_owned(),
         ),
     ] {
         let finished = connect(&format!(" --v1 {options}"), [node_with_a_chain]);

@@ -253,7 +253,7 @@ fn a_planted_link_is_not_followed() {
         recording.display()
     ));
     let line = connecting.finish().error_line().to_owned();
-    assert!(line.contains("a recording is never overwritten"), "{line}");
+    assert!(line.contains("recordings are never overwritten"), "{line}");
     assert!(!target.exists());
     drop(listening);
 }

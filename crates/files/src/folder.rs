@@ -1,11 +1,11 @@
-//! A folder that stays the same, whatever others do with its name.
+//! A folder that keeps its identity, whatever happens to its path.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A new folder, held open: files are written in it even if its name leads to another one
-/// meanwhile, which a user does who owns the folder above it.
+/// A new folder, held open. Files are created in it even if its path leads to another folder in the
+/// meantime, which the owner of the parent folder can cause.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -14,11 +14,11 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder `path`.
+    /// Creates the folder `path`.
     ///
     /// # Errors
     ///
-    /// If there is something at `path`, or the folder cannot be made.
+    /// If `path` exists or the folder cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         fs::create_dir(path)?;
         Ok(Self {
@@ -28,19 +28,19 @@ impl Folder {
         })
     }
 
-    /// Where it was made.
+    /// The path at which it was created.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the file `name` in it, with what `contents` writes. Replaces what has that name. A
-    /// failure leaves nothing new. Until it is whole, the file is hidden, and has another
-    /// extension.
+    /// Writes the file `name` in the folder, with what `contents` writes. Replaces a file of that
+    /// name. A failure leaves nothing behind. Until it is complete, the file is hidden and has
+    /// another extension.
     ///
     /// # Errors
     ///
-    /// If it cannot be written, or the folder is not where it was made any more.
+    /// If it cannot be written, or the folder is no longer at the path where it was created.
     pub fn write(
         &self,
         name: &str,
@@ -53,7 +53,7 @@ impl Folder {
             .and_then(|()| file.sync_all())
             .and_then(|()| self.rename(&unfinished, name));
         if written.is_err() {
-            // What fails here has failed above.
+            // Ignored: the earlier error is returned.
             let _ = self.remove(&unfinished);
         }
         written
@@ -62,13 +62,13 @@ impl Folder {
 
 #[cfg(unix)]
 impl Folder {
-    /// What is written while the folder is elsewhere would not be found.
+    /// Fails if the folder was moved: files written now would not be found.
     fn check(&self) -> io::Result<()> {
         use std::os::unix::fs::MetadataExt;
         let (there, ours) = (fs::symlink_metadata(&self.path)?, self.handle.metadata()?);
         match (there.dev(), there.ino()) == (ours.dev(), ours.ino()) {
             true => Ok(()),
-            false => Err(io::Error::other("the folder was moved, or replaced")),
+            false => Err(io::Error::other("the folder was moved or replaced")),
         }
     }
 
@@ -90,7 +90,7 @@ impl Folder {
     }
 }
 
-/// Opens a folder, not through a symbolic link.
+/// Opens a folder, without following a symbolic link.
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::OFlags;
@@ -128,7 +128,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_file_lands_in_the_folder_that_was_made_or_nowhere() {
+    fn a_file_is_written_in_the_created_folder_or_nowhere() {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("victim")).expect("a folder");
@@ -142,14 +142,14 @@ mod tests {
         };
         moved();
         let error = write("b").expect_err("moved").to_string();
-        assert_eq!(error, "the folder was moved, or replaced");
+        assert_eq!(error, "the folder was moved or replaced");
         fs::remove_file(at("ours")).expect("removed");
         assert_eq!(
             write("b").expect_err("moved").kind(),
             io::ErrorKind::NotFound
         );
         fs::rename(at("moved"), at("ours")).expect("moved");
-        // After the look at the name.
+        // Swapped after the check of the path.
         let swapped = folder.write("b", |mut file| {
             moved();
             file.write_all(b"ours")
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(fs::read(at("moved/b")).expect("a file"), b"ours");
         assert_eq!(fs::read(at("victim/b")).expect("a file"), b"precious");
         assert_eq!(fs::read_dir(at("victim")).expect("a folder").count(), 1);
-        // A failure leaves nothing.
+        // A failure leaves nothing behind.
         fs::remove_file(at("ours")).expect("removed");
         fs::rename(at("moved"), at("ours")).expect("moved");
         let full = folder.write("c", |_| Err(io::ErrorKind::StorageFull.into()));

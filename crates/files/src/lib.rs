@@ -1,7 +1,8 @@
-//! Files: what may be read, how files are written, also by root, and how their names are printed.
+//! Safe file access, also for programs that run as root: which files to read, how to write files,
+//! and how to print file names.
 //!
-//! A folder may belong to others, and a name in it may be a trap: a FIFO that nobody writes to, a
-//! symbolic link to a file that only root can write, escape sequences for the terminal.
+//! A folder may belong to another user, and a name in it may be a trap: a FIFO without a writer, a
+//! symbolic link to a file that only root can write, or escape sequences for the terminal.
 
 mod folder;
 
@@ -12,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tempfile::{NamedTempFile, PersistError};
 
-/// What is there, if it is not a regular file: "a folder", "a FIFO".
+/// The kind of a file that is not regular, for example "a folder" or "a FIFO".
 #[must_use]
 pub fn special_kind(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
@@ -45,25 +46,26 @@ pub fn special_kind(metadata: &Metadata) -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// If there is something else at `path`, with [`special_kind`] as text; otherwise as [`File::open`].
+/// If `path` is not a regular file: the error names its [`special_kind`]. Otherwise like
+/// [`File::open`].
 pub fn open(path: &Path) -> io::Result<File> {
     let regular = |metadata: &Metadata| match special_kind(metadata) {
         None => Ok(()),
         Some(kind) => Err(io::Error::other(format!("it is {kind}, not a file"))),
     };
-    // To open a device may have effects.
+    // Check before opening: opening a device may have side effects.
     regular(&fs::metadata(path)?)?;
     let file = open_without_waiting(OpenOptions::new().read(true), path)?;
-    // It may have been replaced since.
+    // Check again: the file may have been replaced in between.
     regular(&file.metadata()?)?;
     Ok(file)
 }
 
-/// Reads a text that a user has named: of a file, or of a pipe, which it waits for.
+/// Reads text from a file that the user has named, or from a pipe, for which it waits.
 ///
 /// # Errors
 ///
-/// If it cannot be read, is no UTF-8, or is longer than 64 MiB.
+/// If it cannot be read, is not UTF-8, or is longer than 64 MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
     const MAX_LEN: u64 = 64 << 20;
     let mut text = String::new();
@@ -76,7 +78,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Without `O_NONBLOCK`, to open a FIFO waits for its other end.
+/// Sets `O_NONBLOCK`, so that opening a FIFO does not wait for its other end.
 fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
@@ -87,26 +89,26 @@ fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     options.open(path)
 }
 
-/// A file being written. It appears at its path, or replaces the file there, only when complete: the
-/// folder must be writable. A replaced file's permissions are kept if it has the same owner.
+/// A file being written. It appears at its path, or replaces the file there, only when complete.
+/// The folder must be writable. A replaced file's permissions are kept if it has the same owner.
 ///
-/// Symbolic links are replaced, not followed, and so are hard links: no other file changes. Exceptions,
-/// opened and written directly: devices, FIFOs, and links to open files such as `/dev/stdout`.
+/// Symbolic and hard links are replaced, not followed: no other file changes. Devices, FIFOs, and
+/// links to open files such as `/dev/stdout` are opened and written directly.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    /// None if what is at `path` is written to as it is.
+    /// `None` if the target is written directly.
     whole: Option<NamedTempFile>,
 }
 
 impl Output {
-    /// Makes an empty file with a name that cannot be guessed in the folder of `path`, unless
-    /// there is a device or a FIFO at `path`. If it is dropped, nothing is left of it.
+    /// Creates an empty temporary file with an unpredictable name in the folder of `path`, unless
+    /// `path` is a device or a FIFO. It is removed on drop.
     ///
     /// # Errors
     ///
-    /// If there is a folder at `path`, or a file or device that cannot be written, or no file can be made
-    /// beside it.
+    /// If `path` is a folder, or a file or device that cannot be written, or if no file can be
+    /// created next to it.
     pub fn create(path: &Path) -> io::Result<Self> {
         if path.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -122,7 +124,7 @@ impl Output {
         };
         let whole = match &there {
             Some(there) if !is_replaced(there) => {
-                // Not a FIFO: that would wait for its other end, now and again when it is written.
+                // Not for a FIFO: it would wait for the other end, now and again when writing.
                 if special_kind(&fs::metadata(path)?) != Some("a FIFO") {
                     OpenOptions::new().append(true).open(path)?;
                 }
@@ -146,7 +148,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// If they cannot be written. What was at the path before stays as it was, unless it is a
+    /// If they cannot be written. A previous file at the path then stays unchanged, unless it is a
     /// device or a FIFO.
     pub fn write(self, contents: &[u8]) -> io::Result<()> {
         match self.whole {
@@ -154,17 +156,17 @@ impl Output {
                 file.as_file_mut().write_all(contents)?;
                 match file.persist(&self.path) {
                     Ok(_) => Ok(()),
-                    // What it holds may have taken minutes to make.
+                    // Keep the temporary file: its contents may have taken minutes to compute.
                     Err(PersistError { error, file }) => Err(match file.keep() {
                         Ok((_, kept)) => {
-                            io::Error::other(format!("{error}; it is in {}", Name(&kept)))
+                            io::Error::other(format!("{error}; the output is in {}", Name(&kept)))
                         }
                         Err(_) => error,
                     }),
                 }
             }
-            // Waits for a FIFO's other end, which the user has named. Append: standard output may be a
-            // file with content.
+            // Waits for the other end of a FIFO that the user has named. Append, because standard
+            // output may be a file with content.
             None => OpenOptions::new()
                 .append(true)
                 .open(&self.path)?
@@ -177,24 +179,24 @@ impl Output {
 ///
 /// # Errors
 ///
-/// As for [`Output::create`] and [`Output::write`].
+/// Like [`Output::create`] and [`Output::write`].
 pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     Output::create(path)?.write(contents.as_ref())
 }
 
-/// Whether the system has this link for an open file. Nobody else makes links there.
+/// Whether this is the system's link to an open file. Only the system creates links there.
 fn is_open_file(path: &Path) -> bool {
     let Ok(path) = std::path::absolute(path) else {
         return false;
     };
     let folder = path.parent().unwrap_or(Path::new("/"));
     let parts: Vec<_> = folder.iter().collect();
-    // Others below /proc lead into folders that belong to others.
+    // Other links in /proc lead into folders that may belong to others.
     let is_of_process = matches!(parts[..], [_, proc, _, fd] if proc == "proc" && fd == "fd");
     folder == Path::new("/dev") || folder == Path::new("/dev/fd") || is_of_process
 }
 
-/// Gives `file` the permissions of `there`, which it is to replace, if both have one owner.
+/// Gives `file` the permissions of `there`, which it will replace, if both have the same owner.
 ///
 /// # Errors
 ///
@@ -216,11 +218,11 @@ fn keep_permissions(_: &Metadata, _: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes an empty hidden file beside `path`, under a name that cannot be guessed.
+/// Creates an empty hidden file next to `path`, with an unpredictable name.
 ///
 /// # Errors
 ///
-/// If it cannot be made.
+/// If it cannot be created.
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -228,11 +230,11 @@ fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".packetlane-").suffix(".unfinished");
-    // The library would set mode 600; so the umask decides.
+    // The umask decides; the library's default is mode 600.
     builder.make_in(folder, |path| File::create_new(path))
 }
 
-/// A path for a terminal or a log: quotes, backslashes and whatever cannot be printed are escaped.
+/// Displays a path for a terminal or a log: escapes quotes, backslashes and unprintable characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Name<'p>(pub &'p Path);
 
@@ -243,15 +245,15 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// Text of others for a terminal or a log: whatever cannot be printed is escaped, as are
-/// characters that change the direction of the text or have no width.
+/// Escapes untrusted text for a terminal or a log: unprintable characters, and those that change
+/// the text direction or have no width.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
             '\'' | '"' | '\\' => shown.push(letter),
-            // Cannot fail: a String takes all.
+            // Writing to a String cannot fail.
             _ => _ = write!(shown, "{}", letter.escape_debug()),
         }
     }
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_text_control_no_terminal() {
+    fn names_and_text_cannot_control_the_terminal() {
         let evil = "M\u{fc}ller \u{1b}[2K\r\n\u{7f}\u{9b}\u{202e}\u{2066}\u{200b}\u{feff}";
         for shown in [Name(Path::new(evil)).to_string(), printable(evil)] {
             assert_eq!(
@@ -277,14 +279,14 @@ mod tests {
             );
         }
         assert_eq!(printable(r#"it's "a\b""#), r#"it's "a\b""#);
-        // Unicode's Bidi_Control.
+        // Unicode's Bidi_Control characters.
         for control in "\u{61c}\u{200e}\u{200f}\u{202a}\u{202d}\u{202e}\u{2066}\u{2069}".chars() {
             assert_eq!(
                 printable(&control.to_string()),
                 control.escape_unicode().to_string()
             );
         }
-        // A name that looks escaped is not the same as one that is.
+        // A name that looks escaped is distinct from an escaped one.
         assert_eq!(Name(Path::new(r"a\nb")).to_string(), r"a\\nb");
     }
 
@@ -362,7 +364,7 @@ mod tests {
         symlink(folder.path(), at("folder")).expect("a link");
         assert!(write(&at("folder"), "ours").is_err());
         fs::remove_file(at("folder")).expect("removed");
-        // What fails, or is given up, leaves nothing.
+        // A failed or abandoned output leaves nothing behind.
         drop(Output::create(&at("given-up")).expect("made"));
         assert!(write(folder.path(), "ours").is_err());
         let error = write(&at("absent/file"), "ours").expect_err("no folder");

@@ -1,11 +1,10 @@
-//! Recorded traffic, in the format of Bitcoin Core's `-capturemessages`.
+//! Captured traffic in the format of Bitcoin Core's `-capturemessages`, which Bitcoin Core's tools
+//! can read.
 //!
-//! A file is a sequence of records without a header. A record is the time (8 bytes,
-//! microseconds since 1970), the message type (12 bytes, padded with zeros), the length of the
-//! payload (4 bytes) and the payload. Numbers are little-endian. A conversation is a folder
-//! with one file for each direction; Bitcoin Core makes one such folder per peer. This module
-//! reads Bitcoin Core's recordings, and Bitcoin Core's tools read those that this module
-//! writes.
+//! A file is a sequence of records without a file header. A record consists of the time (8 bytes,
+//! microseconds since 1970), the message type (12 bytes, zero-padded), the payload length (4 bytes)
+//! and the payload. Numbers are little-endian. A conversation is a folder with one file for each
+//! direction; Bitcoin Core creates such a folder for each peer.
 
 use packetlane::bitcoin::message::{MessageError, MessageType};
 use packetlane_files::Name;
@@ -14,16 +13,16 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The file of the messages that the recording node received.
+/// File with the messages that the recording node received.
 pub const RECEIVED_FILE: &str = "msgs_recv.dat";
 
-/// The file of the messages that the recording node sent.
+/// File with the messages that the recording node sent.
 pub const SENT_FILE: &str = "msgs_sent.dat";
 
-/// The default limit for a payload, in bytes: no node sends or accepts a longer one.
+/// Default limit of a payload, in bytes: nodes neither send nor accept longer ones.
 pub const DEFAULT_LIMIT: usize = packetlane::bitcoin::v1::Message::MAX_PAYLOAD_LEN;
 
-/// The length of a record before its payload, in bytes.
+/// Length of a record's header, in bytes.
 pub const HEADER_LEN: usize = 8 + MessageType::MAX_LEN + 4;
 
 /// A recorded message.
@@ -44,8 +43,8 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `file`, a record in one write. Without a buffer in between, a process that is
-    /// killed leaves whole records, but perhaps a part of the last.
+    /// Writes to `file`, each record with a single write. Without a buffer in between, a killed
+    /// process loses at most the last record.
     pub fn new(file: W) -> Self {
         Self { file }
     }
@@ -76,7 +75,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads one direction of a conversation. Iterates over the records, and ends after the first
+/// Reads one direction of a conversation: an iterator over the records that ends after the first
 /// error.
 #[derive(Debug)]
 pub struct Reader<R> {
@@ -92,7 +91,7 @@ impl Reader<BufReader<File>> {
     ///
     /// # Errors
     ///
-    /// If it cannot be opened, or is no file.
+    /// If it cannot be opened or is not a regular file.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
         match packetlane_files::open(path) {
             Ok(file) => Ok(Self::new(BufReader::new(file))),
@@ -145,7 +144,7 @@ impl<R: Read> Reader<R> {
                 limit,
             });
         }
-        // Memory grows with the bytes read, not with the length that the record claims.
+        // Allocate by the bytes read, not by the length that the record claims.
         let mut payload = Vec::new();
         self.take_into(&mut payload, length)?;
         if payload.len() < length {
@@ -192,23 +191,23 @@ pub struct Conversation {
     pub sent: Vec<Record>,
 }
 
-/// What [`read_dir`] found.
+/// The result of [`read_dir`].
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// Every conversation, with the whole records of its files.
+    /// All conversations, with the complete records of their files.
     pub conversations: Vec<Conversation>,
-    /// The files that are not whole, for instance because the recording node was killed. The
-    /// records before the damage are among the conversations.
+    /// Errors of damaged files, for example because the recording node was killed. Records before
+    /// the damage are included in the conversations.
     pub damaged: Vec<CaptureError>,
 }
 
-/// Reads every conversation in `dir`: the files in it, then those in its subfolders, by name.
-/// Either file of a conversation may be missing. A damaged file ends at its damage and spoils
-/// nothing else.
+/// Reads all conversations in `dir`: the files in it, then those in its subfolders, by name. Either
+/// file of a conversation may be missing. A damaged file is read up to the damage and does not
+/// affect other files.
 ///
 /// # Errors
 ///
-/// If `dir` cannot be read or has no conversation.
+/// If `dir` cannot be read or contains no conversation.
 pub fn read_dir(dir: &Path) -> Result<Recording, CaptureError> {
     let mut folders = vec![dir.to_owned()];
     for entry in dir
@@ -242,7 +241,7 @@ pub fn read_dir(dir: &Path) -> Result<Recording, CaptureError> {
     Ok(recording)
 }
 
-/// The whole records of a file, if there is one. Adds what is wrong with it to `damaged`.
+/// The complete records of a file, if it exists. Adds a fault to `damaged`.
 fn read_file(path: &Path, damaged: &mut Vec<CaptureError>) -> Vec<Record> {
     if !path.exists() {
         return Vec::new();
@@ -260,7 +259,7 @@ fn read_file(path: &Path, damaged: &mut Vec<CaptureError>) -> Vec<Record> {
     records
 }
 
-/// Why recorded traffic cannot be read.
+/// Why captured traffic cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -287,12 +286,12 @@ pub enum CaptureError {
         /// What is wrong with it.
         error: MessageError,
     },
-    /// Neither the folder nor any of its subfolders has a recording.
+    /// Neither the folder nor its subfolders contain captured traffic.
     Nothing {
         /// The folder.
         dir: PathBuf,
     },
-    /// One of the other errors, with its file.
+    /// One of the other errors, with the file it occurred in.
     File {
         /// The file.
         path: PathBuf,
@@ -304,7 +303,7 @@ pub enum CaptureError {
 impl CaptureError {
     fn in_file(self, path: &Path) -> Self {
         match self {
-            // These already have their file or folder.
+            // These already name their file or folder.
             Self::File { .. } | Self::Nothing { .. } => self,
             _ => Self::File {
                 path: path.to_owned(),
@@ -384,9 +383,9 @@ mod tests {
         file
     }
 
-    /// The layout, written by hand.
+    /// The layout, handmade.
     #[test]
-    fn a_record_is_laid_out_as_bitcoin_core_lays_it_out() {
+    fn a_record_has_bitcoin_cores_layout() {
         let file = file_of(&[Record {
             time: 0x0102_0304_0506_0708,
             message_type: MessageType::literal("pong"),
@@ -404,7 +403,7 @@ mod tests {
         assert_eq!(Reader::new(&[][..]).count(), 0);
     }
 
-    /// So that a process that is killed leaves whole records, but perhaps a part of the last.
+    /// A killed process loses at most the last record.
     #[test]
     fn a_record_is_one_write() {
         struct Writes(Vec<usize>);
@@ -516,7 +515,7 @@ mod tests {
         };
         assert_eq!(read(), (vec![(0, 3), (3, 0), (1, 2)], vec![]));
 
-        // Files that are cut keep their whole records, and the others all of theirs.
+        // Truncated files keep their complete records; other files are not affected.
         std::fs::write(dir.join("a_18444").join(RECEIVED_FILE), &file[..10]).unwrap();
         std::fs::write(dir.join("b_18444").join(SENT_FILE), &file[..57]).unwrap();
         let (counts, damaged) = read();

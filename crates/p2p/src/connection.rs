@@ -1,4 +1,4 @@
-//! Messages on the two halves of a stream, over v1 or v2.
+//! Sends and receives messages on the two halves of a stream, over v1 or v2.
 
 use packetlane::Engine;
 use packetlane::bip324::stream::{self, Accepted, StreamError};
@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Bytes per read of a v1 stream.
 const READ_LEN: usize = 64 * 1024;
 
-/// How many bytes of a malformed v1 message [`TransportError::V1`] keeps, at most.
+/// Maximum length of the start of a malformed v1 message in [`TransportError::V1`], in bytes.
 pub const MAX_START_LEN: usize = 64;
 
-/// Exchanges the keys of v2 on `stream`, which we opened. [`halves`] takes the result.
+/// Performs the v2 key exchange on `stream`, which we opened. Pass the result to [`halves`].
 ///
 /// # Errors
 ///
-/// See [`StreamError`]; [`StreamError::may_speak_v1`] says whether to connect again and to speak v1.
+/// See [`StreamError`]. [`StreamError::may_speak_v1`] tells whether to reconnect with v1.
 pub async fn initiate<S>(
     stream: &mut S,
     network: Network,
@@ -34,8 +34,8 @@ where
     stream::handshake(stream, Handshake::initiator(config)?, timeout).await
 }
 
-/// Exchanges the keys of v2 on `stream`, which the peer opened, or finds that the peer speaks v1.
-/// [`halves`] takes the result.
+/// Performs the v2 key exchange on `stream`, which the peer opened, or detects that the peer speaks
+/// v1. Pass the result to [`halves`].
 ///
 /// # Errors
 ///
@@ -53,8 +53,8 @@ where
     stream::handshake(stream, Handshake::responder(config)?, timeout).await
 }
 
-/// The messages on the halves of a stream, which speaks what was `accepted` on it. To speak v1
-/// without a handshake, `accepted` is [`Accepted::V1`] with no bytes.
+/// Splits a stream into a reader and a writer of messages, for the transport that was `accepted` on
+/// it. For v1 without a handshake, `accepted` is [`Accepted::V1`] with no bytes.
 pub fn halves<R, W>(
     accepted: Accepted,
     (read, write): (R, W),
@@ -101,13 +101,13 @@ where
 pub struct Message {
     /// Its type.
     pub message_type: MessageType,
-    /// Its payload, which is not checked.
+    /// Its payload, not validated.
     pub payload: Vec<u8>,
-    /// Its length on the wire, in bytes, with what the transport adds.
+    /// Its length on the wire, in bytes, including framing.
     pub wire_len: usize,
 }
 
-/// The half of a connection that receives.
+/// The receiving half of a connection.
 #[derive(Debug)]
 pub struct Reader<R>(Incoming<R>);
 
@@ -116,9 +116,9 @@ enum Incoming<R> {
     V1 {
         stream: R,
         decoder: v1::Decoder,
-        /// Received and not yet removed.
+        /// Received bytes that were not removed yet.
         buffer: Vec<u8>,
-        /// How many bytes at its start were already returned as messages.
+        /// Number of bytes at its start that were already returned as messages.
         taken: usize,
     },
     V2 {
@@ -132,7 +132,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     ///
     /// # Errors
     ///
-    /// See [`TransportError`]. The connection is of no use afterwards.
+    /// See [`TransportError`]. The connection is unusable afterwards.
     pub async fn receive(&mut self) -> Result<Message, TransportError> {
         match &mut self.0 {
             Incoming::V1 {
@@ -176,7 +176,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// What was received and ignored, because it is no message.
+    /// Received messages that were ignored: empty, of an unknown type, or malformed.
     #[must_use]
     pub fn ignored(&self) -> Ignored {
         match &self.0 {
@@ -195,7 +195,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
-/// The half of a connection that sends.
+/// The sending half of a connection.
 #[derive(Debug)]
 pub struct Writer<W>(Outgoing<W>);
 
@@ -204,7 +204,7 @@ enum Outgoing<W> {
     V1 {
         stream: W,
         magic: [u8; 4],
-        /// Queued, of which `written` bytes are sent.
+        /// Queued bytes. The first `written` of them are already sent.
         buffer: Vec<u8>,
         written: usize,
     },
@@ -212,8 +212,8 @@ enum Outgoing<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    /// Queues a message until [`Writer::flush`]; not while a flush is unfinished. Returns its
-    /// length on the wire, in bytes.
+    /// Queues a message until [`Writer::flush`]. Not allowed during an unfinished flush. Returns
+    /// the length on the wire, in bytes.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         }
     }
 
-    /// Sends what is queued. Cancel-safe: call it again to continue.
+    /// Sends all queued bytes. Cancel-safe: call it again to continue.
     ///
     /// # Errors
     ///
@@ -257,7 +257,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
                     }
                 }
                 stream.flush().await?;
-                // A long message does not keep its memory.
+                // Free the memory of a long message.
                 *buffer = Vec::new();
                 *written = 0;
                 Ok(())
@@ -266,7 +266,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         }
     }
 
-    /// Queues a message and flushes. Returns its length on the wire, in bytes.
+    /// Queues a message and flushes. Returns the length on the wire, in bytes.
     ///
     /// # Errors
     ///
@@ -289,14 +289,14 @@ pub enum TransportError {
     V1 {
         /// What is wrong with it.
         error: v1::Error,
-        /// Its first bytes, [`MAX_START_LEN`] at most.
+        /// Its first bytes, at most [`MAX_START_LEN`].
         start: Vec<u8>,
     },
     /// The v2 session failed.
     Stream(StreamError),
     /// Reading or writing failed.
     Io(io::Error),
-    /// The peer closed the connection, on v2 not in the middle of a packet.
+    /// The peer closed the connection, with v2 at a packet boundary.
     Closed,
 }
 
@@ -349,7 +349,7 @@ mod tests {
         Writer<WriteHalf<DuplexStream>>,
     );
 
-    /// Both sides of a connection: who opened it first. The stream holds `capacity` bytes.
+    /// Both ends of a connection, the initiator first. The stream buffers `capacity` bytes.
     async fn connection(v2: bool, capacity: usize) -> [Side; 2] {
         let engine = Engine::detect().unwrap();
         let (mut ours, mut theirs) = duplex(capacity);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_pass_whatever_the_stream_holds() {
+    async fn messages_pass_at_any_stream_capacity() {
         let long = vec![7; 100_000];
         let messages = [(VERSION, &b"v"[..]), (BLOCK, &long), (PING, &[1; 8])];
         for v2 in [false, true] {
@@ -407,7 +407,7 @@ mod tests {
 
     /// `receive` and `flush` are dropped while they wait, again and again.
     #[tokio::test]
-    async fn what_is_cancelled_goes_on() {
+    async fn cancelled_calls_can_be_continued() {
         let payload = vec![7; 5000];
         for v2 in [false, true] {
             let [(_, mut writer), (mut reader, _)] = connection(v2, 100).await;

@@ -1,14 +1,14 @@
-//! What a client of Bitcoin nodes needs: connections over v1 and v2, and the payloads of messages.
+//! Building blocks for clients of Bitcoin nodes: connections over v1 and v2, and message payloads.
 //!
-//! [`initiate`](connection::initiate) or [`respond`](connection::respond) exchanges keys on a stream
-//! of tokio, [`halves`](connection::halves) puts messages on it, and [`payload`] reads and writes
-//! what is in them.
+//! [`initiate`](connection::initiate) or [`respond`](connection::respond) performs the handshake on
+//! a tokio stream, [`halves`](connection::halves) sends and receives messages on it, and
+//! [`payload`] encodes and decodes their contents.
 //!
-//! A [`Peer`](peer::Peer) counts what passes a connection, and [`record`] keeps it in the format of
-//! [`capture`]; [`node`] exchanges versions, measures pings and fetches blocks.
+//! A [`Peer`](peer::Peer) counts the traffic of a connection, and [`record`] writes it to files in
+//! the format of [`capture`]. [`node`] exchanges versions, measures pings and fetches blocks.
 //!
-//! The peer is not trusted: every length is checked against the bytes that are there and against
-//! the limits of the protocol.
+//! The peer is not trusted: every length is checked against the bytes received and against the
+//! limits of the protocol.
 
 pub mod capture;
 pub mod connection;

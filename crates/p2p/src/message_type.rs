@@ -1,4 +1,4 @@
-//! The types of messages, by the names that nodes give them on the wire.
+//! Message types, by their names on the wire.
 
 use packetlane::bitcoin::message::MessageType;
 

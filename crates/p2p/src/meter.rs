@@ -1,5 +1,4 @@
-//! Counts the bytes that pass a socket, as nodes do: also those of a handshake, of decoys, and of
-//! a message that has not come whole.
+//! Counts all bytes on a socket, including handshakes, decoys and incomplete messages.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// What has passed a socket. Clones count the same socket.
+/// Byte counters of a socket. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     /// Bytes received and sent.
@@ -29,7 +28,7 @@ impl Meter {
     }
 }
 
-/// A stream, or half of one, with its meter.
+/// A stream or half of one, with its byte counters.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     stream: S,

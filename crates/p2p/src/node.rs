@@ -1,5 +1,5 @@
-//! The Bitcoin protocol after the transport's handshake: exchanges versions, answers the peer's
-//! requests, and sends what the caller asked for: pings, `getheaders`, `getdata`.
+//! The Bitcoin protocol after the transport handshake: exchanges versions, answers the peer's
+//! requests, and sends our own: pings, `getheaders`, `getdata`.
 
 use crate::connection::Message;
 use crate::message_type;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Number of pings at the start, each sent when the one before was answered.
+/// Number of pings at the start. Each is sent when the previous one was answered.
 const FIRST_PINGS: usize = 3;
 
 /// Time between the later pings.
@@ -28,19 +28,19 @@ pub struct Plan {
     pub network: Network,
     /// Whether we opened the connection.
     pub initiator: bool,
-    /// The blocks to fetch; with `None`, no headers either.
+    /// The blocks to fetch. With `None`, headers are not fetched either.
     pub fetch: Option<Blocks>,
-    /// How long to stay. With `None`, an initiator leaves when pings and blocks are done, and a
-    /// responder stays until the peer leaves.
+    /// How long to stay connected. With `None`, an initiator disconnects when pings and blocks are
+    /// done, and a responder stays until the peer disconnects.
     pub stay: Option<Duration>,
-    /// How long to wait for the peer at each step.
+    /// Timeout of each step.
     pub step_timeout: Duration,
 }
 
 /// The blocks to fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks {
-    /// How many, at most.
+    /// The maximum number of blocks.
     pub wanted: usize,
     /// The first one.
     pub start: Start,
@@ -49,13 +49,13 @@ pub struct Blocks {
 /// The first block to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The one at this height; 0 is the genesis block.
+    /// The block at this height; 0 is the genesis block.
     Height(usize),
-    /// The one with this hash.
+    /// The block with this hash.
     Block(BlockHash),
 }
 
-/// Who ended the talk with a peer.
+/// Who ended the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
     /// The peer closed the connection.
@@ -69,12 +69,12 @@ pub enum EndedBy {
 pub struct Observed {
     /// Round-trip times of our pings.
     pub pings: Vec<Duration>,
-    /// `Some` if the plan asks for blocks.
+    /// `Some` if the plan fetches blocks.
     pub fetched: Option<Fetched>,
 }
 
 impl Observed {
-    /// Whether there is everything for which an initiator stays by default.
+    /// Whether an initiator has everything that it stays for by default.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let fetched = self.fetched.is_none_or(|fetched| fetched.is_complete);
@@ -82,22 +82,22 @@ impl Observed {
     }
 }
 
-/// The headers and blocks that were fetched.
+/// The fetched headers and blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fetched {
-    /// Number of blocks asked for.
+    /// Number of blocks requested.
     pub wanted: usize,
     /// Headers received.
     pub headers: usize,
-    /// Blocks whose hash is one that we asked for.
+    /// Number of received blocks whose hash we requested.
     pub blocks: usize,
     /// Length of the blocks' payloads, in bytes.
     pub bytes: u64,
     /// From the first request to the last header or block.
     pub took: Duration,
-    /// Whether the peer's chain ended before there were as many as wanted.
+    /// Whether the peer's chain has fewer blocks than requested.
     pub chain_ended: bool,
-    /// Whether nothing is awaited any more.
+    /// Whether nothing is pending any more.
     pub is_complete: bool,
 }
 
@@ -105,7 +105,7 @@ pub struct Fetched {
 ///
 /// # Errors
 ///
-/// See [`PeerError`]. All of it takes `plan.step_timeout` at most.
+/// See [`PeerError`]. It takes at most `plan.step_timeout` in total.
 pub async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Version, PeerError> {
     let deadline = Instant::now() + plan.step_timeout;
     let ours = our_version(plan)?;
@@ -155,8 +155,8 @@ pub async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Version, 
                 peer.send(message_type::VERACK, &[]).await?;
             }
             message_type::VERACK if theirs.is_some() => acknowledged = true,
-            // The peer may offer features before `verack` (sendaddrv2, wtxidrelay, ...). We use
-            // none of them.
+            // The peer may negotiate features before `verack` (sendaddrv2, wtxidrelay, ...). We use
+            // none.
             _ => {}
         }
     }
@@ -165,8 +165,8 @@ pub async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Version, 
 fn our_version(plan: &Plan) -> Result<Version, PeerError> {
     let mut services = Services::WITNESS.and(Services::P2P_V2);
     if !plan.initiator {
-        // Nodes that connect to us disconnect without this bit. We have no blocks, and answer
-        // every request for one with `notfound`.
+        // Nodes disconnect peers that they opened a connection to and that lack this bit. We have
+        // no blocks, and answer every request for one with `notfound`.
         services = services.and(Services::NETWORK);
     }
     Ok(Version {
@@ -194,9 +194,9 @@ fn malformed(message: &Message) -> impl Fn(PayloadError) -> PeerError + use<> {
     }
 }
 
-/// Carries out the plan after [`exchange_versions`], which returned `version`. Returns who ends
-/// the connection. `observed` holds what was seen so far, also after an error. `progress` is
-/// called after each answer to a request for headers or blocks.
+/// Carries out the plan after [`exchange_versions`], which returned `version`. Returns who ended
+/// the connection. `observed` is also filled in on error. `progress` is called after each answer
+/// with headers or blocks.
 ///
 /// # Errors
 ///
@@ -239,11 +239,11 @@ pub async fn run_plan(
             peer.send(message_type::PING, &nonce.to_le_bytes()).await?;
         }
 
-        // When to continue if nothing is received. Each of these times is in the future or has
-        // already returned an error, so this loop never spins.
+        // When to wake up if nothing is received. Each of these times is in the future or has
+        // already returned an error, so the loop never spins.
         let mut wake = pings.next;
         if let Some((_, sent)) = pings.waiting {
-            // A pong can come only after the blocks that were asked for before it.
+            // A pong can arrive only after the blocks requested before it.
             let since = fetch
                 .as_ref()
                 .map_or(sent, |fetch| sent.max(fetch.last_progress));
@@ -309,15 +309,15 @@ pub async fn run_plan(
     }
 }
 
-/// A pruned node serves this many of its latest blocks (BIP159).
+/// Number of latest blocks that a pruned node serves (BIP159).
 const LIMITED_BLOCKS: usize = 288;
 
-/// Whether a node serves its latest blocks only.
+/// Whether a node serves only its latest blocks.
 fn is_pruned(version: &Version) -> bool {
     !version.services.has(Services::NETWORK) && version.services.has(Services::NETWORK_LIMITED)
 }
 
-/// Refuses to ask a node for blocks that it does not serve: it would disconnect.
+/// Rejects requests for blocks that a node does not serve: it would disconnect.
 fn check_serves(version: &Version, start: Start) -> Result<(), PeerError> {
     let services = version.services;
     if services.has(Services::NETWORK) {
@@ -334,7 +334,7 @@ fn check_serves(version: &Version, start: Start) -> Result<(), PeerError> {
     }
 }
 
-/// The answer to a request, from a node without a chain; `None` for other messages.
+/// Our answer to a request, as a node without a chain. `None` for other messages.
 fn answer(message: &Message) -> Result<Option<(MessageType, &[u8])>, PeerError> {
     let payload = &message.payload[..];
     Ok(match message.message_type {
@@ -342,7 +342,7 @@ fn answer(message: &Message) -> Result<Option<(MessageType, &[u8])>, PeerError> 
         message_type::PING if payload.len() >= 8 => Some((message_type::PONG, &payload[..8])),
         // No headers.
         message_type::GETHEADERS => Some((message_type::HEADERS, &[0])),
-        // We have none of the entries, so the answer repeats all of them.
+        // We have none of the entries, so the answer repeats them all.
         message_type::GETDATA => {
             let asked = payload::decode_inventory(payload).map_err(malformed(message))?;
             (!asked.is_empty()).then_some((message_type::NOTFOUND, payload))
@@ -351,7 +351,7 @@ fn answer(message: &Message) -> Result<Option<(MessageType, &[u8])>, PeerError> 
     })
 }
 
-/// Sends pings and matches their answers; one ping is in flight at a time.
+/// Sends pings and matches the answers. At most one ping is in flight.
 struct Pings {
     /// When to send the next ping, if none is in flight.
     next: Instant,
@@ -367,7 +367,7 @@ impl Pings {
         }
     }
 
-    /// Returns the ping to send now, if it is time.
+    /// Returns the ping to send now, if one is due.
     fn send(
         &mut self,
         now: Instant,
@@ -397,19 +397,19 @@ impl Pings {
 /// Fetches headers, then their blocks.
 struct Fetch {
     blocks: Blocks,
-    /// The block from which the headers go on: the genesis block, unless a hash was given.
+    /// The block that the headers follow: the genesis block, unless a hash was given.
     base: BlockHash,
     /// The last header so far. The next one must build on it.
     tip: BlockHash,
-    /// How many headers after the base precede the first block to fetch.
+    /// Number of headers between the base and the first block to fetch.
     skipped: usize,
     headers_done: bool,
-    /// Blocks that we have not asked for yet; `in_flight` are those we have.
+    /// Blocks not requested yet. `in_flight` are those requested.
     queue: VecDeque<BlockHash>,
     in_flight: Vec<BlockHash>,
-    /// Number of blocks that the peer says it does not have.
+    /// Number of blocks that the peer reports as missing.
     missing: usize,
-    /// When the last header or block that we asked for arrived.
+    /// When the last requested header or block arrived.
     last_progress: Instant,
 }
 
@@ -452,7 +452,7 @@ impl Fetch {
         }
     }
 
-    /// Takes a `headers`, `block` or `notfound` message. Returns the next request, if any.
+    /// Handles a `headers`, `block` or `notfound` message. Returns the next request, if any.
     fn receive(
         &mut self,
         message: &Message,
@@ -502,10 +502,10 @@ impl Fetch {
                     }
                 }
             }
-            // Unsolicited headers, which announce new blocks.
+            // Unsolicited headers: an announcement of new blocks.
             _ => return Ok(None),
         }
-        // One request at a time: the next follows when all blocks of this one are here.
+        // One request at a time: the next one follows when all blocks have arrived.
         if !self.headers_done || !self.in_flight.is_empty() || self.queue.is_empty() {
             return Ok(None);
         }
@@ -523,13 +523,13 @@ impl Fetch {
     fn unconnected(&self, number: usize) -> PeerError {
         let start = self.base;
         match self.blocks.start {
-            // A node that does not know a block goes on from one that it knows.
+            // A node that does not know a block continues from one that it knows.
             Start::Block(_) if number == 1 => PeerError::UnknownStart { start },
             _ => PeerError::UnconnectedHeader { start, number },
         }
     }
 
-    /// Removes a block from those in flight. Returns whether it was one of them.
+    /// Removes a block from those in flight. Returns false if it was not one of them.
     fn arrived(&mut self, hash: BlockHash) -> bool {
         let Some(index) = self.in_flight.iter().position(|asked| *asked == hash) else {
             return false;

@@ -1,4 +1,4 @@
-//! Payloads of messages. Decoding checks every length against the bytes that are there. Integers are
+//! Message payloads. Decoding checks every length against the available bytes. Integers are
 //! little-endian.
 
 use packetlane::bitcoin::Network;
@@ -31,7 +31,7 @@ pub const HEADERS_ENTRY_LEN: usize = BLOCK_HEADER_LEN + 1;
 /// Length of an entry of `inv`, `getdata` and `notfound`, in bytes.
 pub const INVENTORY_ENTRY_LEN: usize = 36;
 
-/// Seconds since 1970-01-01 (Unix time), as headers and addresses hold it.
+/// Seconds since 1970-01-01 (Unix time), as in headers and addresses.
 #[must_use]
 pub fn unix_time() -> u32 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -66,7 +66,7 @@ impl Services {
         self.0 & other.0 == other.0
     }
 
-    /// The names of the bits that are set, the lowest first.
+    /// The names of the bits that are set, lowest first.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         let bits = (0..u64::BITS).filter(|bit| self.0 >> bit & 1 == 1);
@@ -74,7 +74,7 @@ impl Services {
             .collect()
     }
 
-    /// The name of a bit, if it has one in use.
+    /// The name of a bit, if it is in use.
     fn name(bit: u32) -> Option<&'static str> {
         Some(match bit {
             0 => "NETWORK",
@@ -102,13 +102,13 @@ impl fmt::Display for Services {
 /// A `version` message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The newest version of the protocol that the sender speaks.
+    /// The highest protocol version that the sender supports.
     pub protocol: i32,
     /// What the sender serves.
     pub services: Services,
     /// Seconds since 1970-01-01 (Unix time).
     pub time: i64,
-    /// By which a node knows a connection to itself.
+    /// Random number by which a node detects a connection to itself.
     pub nonce: u64,
     /// As the peer sent it. Use [`printable`] before printing it.
     pub user_agent: Vec<u8>,
@@ -119,7 +119,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// The payload of this message. The network addresses in it, which nodes ignore, are zeros.
+    /// Encodes the payload. The network addresses, which nodes ignore, are zero.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -137,11 +137,11 @@ impl Version {
         out
     }
 
-    /// Decodes a payload. Ignores the network addresses, and what follows the last field.
+    /// Decodes a payload. Ignores the network addresses and bytes after the last field.
     ///
     /// # Errors
     ///
-    /// [`PayloadError::Cut`], [`PayloadError::Padded`], and [`PayloadError::TooMany`] of a user
+    /// [`PayloadError::Cut`], [`PayloadError::Padded`], or [`PayloadError::TooMany`] for a user
     /// agent longer than [`MAX_USER_AGENT_LEN`].
     pub fn decode(payload: &[u8]) -> Result<Self, PayloadError> {
         let mut rest = payload;
@@ -161,15 +161,15 @@ impl Version {
             nonce,
             user_agent: user_agent.to_vec(),
             start_height,
-            // Before BIP37 the message ended here. Nodes ignore anything that later protocol
-            // versions may append.
+            // Before BIP37 the message ended here. Later protocol versions may append fields, which
+            // are ignored.
             relay: rest.first() != Some(&0),
         })
     }
 }
 
-/// The hash of a block, in the order of SHA-256. Displayed with its bytes reversed, as is usual for
-/// Bitcoin.
+/// The hash of a block, in SHA-256's byte order. It is displayed with its bytes reversed, as usual
+/// in Bitcoin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHash(pub [u8; 32]);
 
@@ -205,7 +205,7 @@ impl BlockHash {
         Self(Sha256::digest(Sha256::digest(header)).into())
     }
 
-    /// The hash of a network's genesis block, if we know the network.
+    /// The hash of the network's genesis block, if the network is known.
     #[must_use]
     pub fn genesis(network: Network) -> Option<Self> {
         const MAIN: BlockHash =
@@ -246,7 +246,7 @@ impl fmt::Display for BlockHash {
     }
 }
 
-/// A block header: 80 bytes as on the wire.
+/// A block header: the 80 bytes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header(pub [u8; BLOCK_HEADER_LEN]);
 
@@ -266,7 +266,7 @@ impl Header {
     }
 }
 
-/// The payload of a `getheaders` for as many headers as fit after the first block of `locator` that
+/// Encodes a `getheaders` for as many headers as possible after the first block of `locator` that
 /// the peer knows.
 #[must_use]
 pub fn encode_getheaders(locator: &[BlockHash]) -> Vec<u8> {
@@ -281,11 +281,11 @@ pub fn encode_getheaders(locator: &[BlockHash]) -> Vec<u8> {
     out
 }
 
-/// The locator of a `getheaders` message. Ignores its protocol version and its stop hash.
+/// Decodes the locator of a `getheaders` message. Ignores its protocol version and stop hash.
 ///
 /// # Errors
 ///
-/// See [`PayloadError`]; [`PayloadError::TooMany`] of more than [`MAX_LOCATOR`] hashes.
+/// See [`PayloadError`]; [`PayloadError::TooMany`] for more than [`MAX_LOCATOR`] hashes.
 pub fn decode_getheaders(payload: &[u8]) -> Result<Vec<BlockHash>, PayloadError> {
     let mut rest = payload;
     let _protocol: &[u8; 4] = take(&mut rest)?;
@@ -299,7 +299,7 @@ pub fn decode_getheaders(payload: &[u8]) -> Result<Vec<BlockHash>, PayloadError>
     Ok(locator)
 }
 
-/// The payload of a `headers` message.
+/// Encodes the payload of a `headers` message.
 #[must_use]
 pub fn encode_headers(headers: &[Header]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -312,12 +312,12 @@ pub fn encode_headers(headers: &[Header]) -> Vec<u8> {
     out
 }
 
-/// Decodes the payload of a `headers` message. Whether they form a chain is not checked.
+/// Decodes the payload of a `headers` message. Does not check whether the headers form a chain.
 ///
 /// # Errors
 ///
-/// See [`PayloadError`]; [`PayloadError::TooMany`] of more than [`MAX_HEADERS`], or of a header with
-/// transactions.
+/// See [`PayloadError`]; [`PayloadError::TooMany`] for more than [`MAX_HEADERS`] headers, or a
+/// header with transactions.
 pub fn decode_headers(payload: &[u8]) -> Result<Vec<Header>, PayloadError> {
     let mut rest = payload;
     let count = take_count(&mut rest, MAX_HEADERS)?;
@@ -335,7 +335,7 @@ pub fn decode_headers(payload: &[u8]) -> Result<Vec<Header>, PayloadError> {
 ///
 /// # Errors
 ///
-/// [`PayloadError::Cut`] if there is no whole header.
+/// [`PayloadError::Cut`] if the header is incomplete.
 pub fn block_hash(payload: &[u8]) -> Result<BlockHash, PayloadError> {
     payload
         .first_chunk()
@@ -343,7 +343,7 @@ pub fn block_hash(payload: &[u8]) -> Result<BlockHash, PayloadError> {
         .ok_or(PayloadError::Cut)
 }
 
-/// What an entry of an inventory is.
+/// The type of an inventory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InventoryType(pub u32);
 
@@ -367,11 +367,11 @@ impl InventoryType {
 pub struct Inventory {
     /// What it is.
     pub kind: InventoryType,
-    /// Its hash, in the order of SHA-256.
+    /// Its hash, in SHA-256's byte order.
     pub hash: [u8; 32],
 }
 
-/// The payload of an `inv`, `getdata` or `notfound` message.
+/// Encodes an `inv`, `getdata` or `notfound` message.
 #[must_use]
 pub fn encode_inventory(entries: &[Inventory]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -383,11 +383,11 @@ pub fn encode_inventory(entries: &[Inventory]) -> Vec<u8> {
     out
 }
 
-/// The entries of an `inv`, `getdata` or `notfound` message.
+/// Decodes an `inv`, `getdata` or `notfound` message.
 ///
 /// # Errors
 ///
-/// See [`PayloadError`]; [`PayloadError::TooMany`] of more than [`MAX_INVENTORY`].
+/// See [`PayloadError`]; [`PayloadError::TooMany`] for more than [`MAX_INVENTORY`] entries.
 pub fn decode_inventory(payload: &[u8]) -> Result<Vec<Inventory>, PayloadError> {
     let mut rest = payload;
     let count = take_count(&mut rest, MAX_INVENTORY)?;
@@ -401,17 +401,17 @@ pub fn decode_inventory(payload: &[u8]) -> Result<Vec<Inventory>, PayloadError> 
     Ok(entries)
 }
 
-/// The nonce of a `ping` or `pong` message.
+/// Decodes the nonce of a `ping` or `pong` message.
 ///
 /// # Errors
 ///
-/// [`PayloadError::Cut`] if there is none, as before BIP31.
+/// [`PayloadError::Cut`] if there is none, as in pings before BIP31.
 pub fn decode_nonce(payload: &[u8]) -> Result<u64, PayloadError> {
     let mut rest = payload;
     Ok(u64::from_le_bytes(*take(&mut rest)?))
 }
 
-/// Makes the peer's bytes safe to print: everything but printable ASCII is escaped.
+/// Makes the peer's text safe to print: escapes everything except printable ASCII.
 #[must_use]
 pub fn printable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
@@ -423,7 +423,7 @@ fn take<'b, const N: usize>(rest: &mut &'b [u8]) -> Result<&'b [u8; N], PayloadE
     Ok(chunk)
 }
 
-/// Refuses bytes after the end of a payload.
+/// Rejects bytes after the end of a payload.
 fn end(rest: &[u8]) -> Result<(), PayloadError> {
     match rest.is_empty() {
         true => Ok(()),
@@ -450,7 +450,7 @@ fn put_compact_size(count: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a CompactSize, which must be at most `limit` and in its shortest form.
+/// Decodes a CompactSize, which must be at most `limit` and in its shortest form.
 fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, PayloadError> {
     let [first] = *take(rest)?;
     let (count, shortest) = match first {
@@ -477,11 +477,11 @@ pub enum PayloadError {
     Longer,
     /// A count is not in its shortest form.
     Padded,
-    /// A count is more than the protocol allows.
+    /// A count exceeds the protocol's limit.
     TooMany {
         /// The count.
         count: u64,
-        /// The most that is allowed.
+        /// The limit.
         limit: usize,
     },
 }
@@ -490,12 +490,12 @@ impl fmt::Display for PayloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cut => f.write_str("it ends too early"),
-            Self::Longer => f.write_str("something follows its end"),
+            Self::Longer => f.write_str("bytes follow its end"),
             Self::Padded => f.write_str("a count is not in its shortest form"),
             Self::TooMany { count, limit } => {
                 write!(
                     f,
-                    "it claims {count} entries or bytes where {limit} are allowed"
+                    "it claims {count} entries or bytes; the limit is {limit}"
                 )
             }
         }
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_round_trips_and_its_prefixes_are_refused() {
+    fn a_version_round_trips_and_its_prefixes_are_rejected() {
         let payload = version().encode();
         assert_eq!(Version::decode(&payload), Ok(version()));
         // The last byte, which BIP37 added, may be missing.

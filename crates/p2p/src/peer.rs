@@ -1,7 +1,7 @@
-//! One connection to a node, over v1 or v2. It counts every message and can record them.
+//! A connection to a node over v1 or v2 that counts every message and can record them.
 //!
-//! The peer is not trusted: the framing checks all lengths, text is escaped before it is
-//! printed, and no state grows with what the peer sends.
+//! The peer is not trusted: the framing checks all lengths, text is escaped before printing, and no
+//! state grows with what the peer sends.
 
 use crate::connection::{
     MAX_START_LEN, Message, Reader, TransportError, Writer, halves, initiate, respond,
@@ -26,18 +26,18 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
-/// Maximum number of message types that are counted separately. A hostile peer can invent any number
-/// of types.
+/// Maximum number of message types that are counted separately, because a hostile peer can invent
+/// any number.
 pub const MAX_TYPES: usize = 64;
 
-/// How many of the first bytes are kept, to describe the peer if they are not a handshake. A
-/// BIP324 public key is as long.
+/// Number of first bytes that are kept, to describe the peer if they are not a handshake. This is
+/// the length of a BIP324 public key.
 const KEPT_LEN: usize = MAX_START_LEN;
 
-/// Number of messages, and their bytes on the wire.
+/// Number of messages and of their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many messages.
+    /// Number of messages.
     pub messages: u64,
     /// Their length on the wire, in bytes.
     pub bytes: u64,
@@ -65,7 +65,7 @@ impl Count {
 pub struct Traffic {
     /// Received and sent.
     pub types: BTreeMap<MessageType, [Count; 2]>,
-    /// Received messages of a type after the first [`MAX_TYPES`].
+    /// Received messages of further types, beyond [`MAX_TYPES`].
     pub other: Count,
 }
 
@@ -83,7 +83,7 @@ impl Traffic {
     }
 }
 
-/// Why we speak v1 with a peer that was asked to speak v2.
+/// Why we speak v1 with a peer to which we offered v2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FellBack {
     /// It closed the v2 connection.
@@ -99,17 +99,17 @@ pub enum FellBack {
 pub struct Peer {
     reader: Reader<Metered<OwnedReadHalf>>,
     writer: Writer<Metered<OwnedWriteHalf>>,
-    /// `None` on v1.
+    /// `None` with v1.
     handshake: Option<KeyExchange>,
     traffic: Traffic,
     /// All bytes on the socket.
     meter: Meter,
     recorder: Option<Recorder>,
-    /// Maximum time for a write. A peer that does not read ends the connection.
+    /// Timeout of a write. A peer that does not read ends the connection.
     step_timeout: Duration,
 }
 
-/// What is left of a v2 handshake.
+/// The result of a v2 handshake.
 #[derive(Debug)]
 struct KeyExchange {
     id: [u8; 32],
@@ -129,7 +129,7 @@ impl Peer {
         let handshake = match &accepted {
             Accepted::V1(_) => None,
             Accepted::V2(session) => {
-                // What follows the handshake may have come with its last bytes.
+                // The first message may have arrived together with the end of the handshake.
                 let after = session.inbound.buffered() as u64;
                 Some(KeyExchange {
                     id: *session.id(),
@@ -149,7 +149,7 @@ impl Peer {
         }
     }
 
-    /// Speaks v1 on `stream`, whoever opened it.
+    /// Speaks v1 on `stream`, whichever side opened it.
     #[must_use]
     pub fn v1(stream: TcpStream, network: Network, engine: Engine, step_timeout: Duration) -> Self {
         let accepted = Accepted::V1(Vec::new());
@@ -162,12 +162,12 @@ impl Peer {
         )
     }
 
-    /// Speaks v2 on `stream`, a connection that we opened. A step takes `step_timeout` at most.
+    /// Speaks v2 on `stream`, a connection that we opened. Each step takes at most `step_timeout`.
     ///
     /// # Errors
     ///
-    /// See [`PeerError`]. With it: why to connect again and speak v1, if the peer may speak nothing
-    /// else.
+    /// See [`PeerError`]. If the peer may speak only v1, the error also gives the reason to
+    /// reconnect with v1.
     pub async fn initiate_v2(
         stream: TcpStream,
         network: Network,
@@ -192,8 +192,8 @@ impl Peer {
         }
     }
 
-    /// Speaks v2 or v1 on `stream`, a connection that the peer opened, as the peer does. A step takes
-    /// `step_timeout` at most.
+    /// Speaks v2 or v1 on `stream`, a connection that the peer opened, whichever the peer uses.
+    /// Each step takes at most `step_timeout`.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl Peer {
         }
     }
 
-    /// The messages so far.
+    /// Messages so far.
     #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
@@ -231,19 +231,19 @@ impl Peer {
         self.recorder = recorder;
     }
 
-    /// The BIP324 session id; `None` on v1.
+    /// The BIP324 session id; `None` with v1.
     #[must_use]
     pub fn session_id(&self) -> Option<&[u8; 32]> {
         self.handshake.as_ref().map(|handshake| &handshake.id)
     }
 
-    /// Bytes of the v2 handshake, received and sent; `None` on v1.
+    /// Bytes of the v2 handshake, received and sent; `None` with v1.
     #[must_use]
     pub fn handshake_bytes(&self) -> Option<[u64; 2]> {
         self.handshake.as_ref().map(|handshake| handshake.bytes)
     }
 
-    /// Whether the peer has sent nothing at all.
+    /// Whether the peer has not sent a single byte.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.meter.received() == 0
@@ -255,7 +255,7 @@ impl Peer {
         self.reader.decoys()
     }
 
-    /// What was received and ignored, because it is no message.
+    /// Received messages that were ignored: empty, of an unknown type, or malformed.
     #[must_use]
     pub fn ignored(&self) -> Ignored {
         self.reader.ignored()
@@ -265,7 +265,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// See [`PeerError`]. The connection is of no use afterwards.
+    /// See [`PeerError`]. The connection is unusable afterwards.
     pub async fn receive(&mut self) -> Result<Message, PeerError> {
         let message = self.reader.receive().await?;
         self.traffic
@@ -280,8 +280,8 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// [`PeerError::NotReading`] if the peer does not take it in time, and errors of the connection
-    /// and of the recording.
+    /// [`PeerError::NotReading`] if the peer does not read it in time, and errors of the connection
+    /// and of the recorder.
     pub async fn send(
         &mut self,
         message_type: MessageType,
@@ -299,8 +299,8 @@ impl Peer {
     }
 }
 
-/// A stream under a v2 handshake. It keeps the first bytes of both sides, and ends as soon as the
-/// peer's are certainly no handshake.
+/// A stream during a v2 handshake. Keeps the first bytes of both sides, and fails as soon as the
+/// peer's bytes are certainly not a handshake.
 struct ObservedStream {
     stream: Metered<TcpStream>,
     network: Network,
@@ -318,14 +318,14 @@ impl ObservedStream {
         }
     }
 
-    /// What the peer certainly is, if its first bytes are no v2 handshake. A random public key
-    /// is refused in less than one of 100 million connections.
+    /// What the peer certainly is, if its first bytes are not a v2 handshake. Rejects a random
+    /// public key in fewer than one of 100 million connections.
     fn refusal(&self) -> Option<PeerError> {
         let Self { received, sent, .. } = self;
         if received.len() == KEPT_LEN && received == sent {
             return Some(PeerError::Echo);
         }
-        // 98 of the 256 bytes are text.
+        // 98 of the 256 byte values count as text.
         const CERTAIN_TEXT: usize = 20;
         const CERTAIN_LINE: usize = 12;
         let is_long = received.len() >= CERTAIN_TEXT
@@ -339,7 +339,7 @@ impl ObservedStream {
         if let Some(refusal) = self.refusal() {
             return refusal;
         }
-        // An answer in plain text says more than the handshake's error.
+        // An answer in plain text explains more than the handshake's error.
         if let Some(answer) = text(&self.received) {
             return PeerError::NotBitcoin { answer };
         }
@@ -370,7 +370,7 @@ impl ObservedStream {
     }
 }
 
-/// Appends `new` to the first bytes that are kept.
+/// Appends `new` to the kept first bytes.
 fn keep(first: &mut Vec<u8>, new: &[u8]) {
     let kept = new.len().min(KEPT_LEN - first.len());
     first.extend_from_slice(&new[..kept]);
@@ -413,8 +413,8 @@ impl AsyncWrite for ObservedStream {
     }
 }
 
-/// The first line of `bytes` if they are plain text, such as a web server's answer. `None` for
-/// a public key or for another network's magic.
+/// The first line of `bytes` if they are plain text, such as a web server's answer. `None` for a
+/// public key or another network's magic.
 fn text(bytes: &[u8]) -> Option<String> {
     const SHORTEST: usize = 4;
     let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\r' | b'\n' | b'\t');
@@ -435,16 +435,16 @@ pub enum PeerError {
     },
     /// The peer sends our own bytes back.
     Echo,
-    /// The peer's first bytes are no v1 message, where v1 alone is spoken.
+    /// The peer's first bytes are not a v1 message, and only v1 is allowed.
     NotV1,
-    /// The peer that connected to us closed without having sent anything.
+    /// The peer connected and closed without sending a byte.
     LeftWithoutAByte,
     /// The peer sent nothing.
     SentNothing {
         /// How long we waited.
         waited: Duration,
     },
-    /// The peer stopped before its part of the v2 handshake was complete.
+    /// The peer stopped before completing its part of the v2 handshake.
     HandshakeStopped {
         /// Bytes received.
         received: u64,
@@ -484,7 +484,7 @@ pub enum PeerError {
     VersionTimeout {
         /// How long we waited.
         waited: Duration,
-        /// Whether the peer's version came, and only its `verack` is missing.
+        /// Whether the peer's version arrived and only its `verack` is missing.
         has_version: bool,
     },
     /// The peer does not read what we send.
@@ -513,21 +513,21 @@ pub enum PeerError {
     },
     /// A header does not build on the one before it.
     UnconnectedHeader {
-        /// The block from which the headers go on.
+        /// The block that the headers follow.
         start: BlockHash,
-        /// The number of the header, of those after `start`.
+        /// The number of the header, counted after `start`.
         number: usize,
     },
-    /// The block to begin at is not in the peer's chain.
+    /// The block to start at is not in the peer's chain.
     UnknownStart {
         /// That block.
         start: BlockHash,
     },
-    /// The peer's chain ends before the height to begin at.
+    /// The peer's chain ends before the height to start at.
     ShortChain {
         /// The height of its latest block.
         height: usize,
-        /// The height to begin at.
+        /// The height to start at.
         start: usize,
     },
     /// The peer serves no blocks.
@@ -535,21 +535,21 @@ pub enum PeerError {
         /// What it serves.
         services: Services,
     },
-    /// The peer is pruned, and the blocks to fetch begin before its oldest.
+    /// The peer is pruned and no longer has the block to start at.
     Pruned {
-        /// The height to begin at.
+        /// The height to start at.
         start: usize,
-        /// The height of about the oldest block that it serves.
+        /// The approximate height of the oldest block that it serves.
         oldest: usize,
     },
-    /// The peer, which is pruned, closed instead of sending a block.
+    /// The peer, which is pruned, closed the connection instead of sending a block.
     ClosedByPruned,
-    /// The peer sent a block that we did not ask for.
+    /// The peer sent a block that we did not request.
     WrongBlock {
         /// Its hash.
         hash: BlockHash,
     },
-    /// The peer lacks some of the blocks that we asked for.
+    /// The peer lacks some of the requested blocks.
     NotFound {
         /// How many.
         missing: usize,
@@ -641,12 +641,11 @@ impl fmt::Display for PeerError {
             ),
             Self::UnknownStart { start } => write!(
                 f,
-                "block {start} is not in the peer's chain: give --from another block"
+                "block {start} is not in the peer's chain: choose another block with --from"
             ),
             Self::ShortChain { height, start } => write!(
                 f,
-                "the peer's chain ends at height {height}: there is no block at {start} to begin \
-                 at"
+                "the peer's chain ends at height {height}: there is no block at {start} to start at"
             ),
             Self::NoBlocks { services } => write!(
                 f,
@@ -656,18 +655,18 @@ impl fmt::Display for PeerError {
             Self::Pruned { start, oldest } => write!(
                 f,
                 "the peer is pruned (NETWORK_LIMITED without NETWORK): it serves blocks from \
-                 about height {oldest} on, and {start} is older; give --from {oldest} or higher"
+                 about height {oldest}, and {start} is older; use --from {oldest} or higher"
             ),
             Self::ClosedByPruned => f.write_str(
                 "the peer closed the connection; it is pruned (NETWORK_LIMITED without NETWORK) \
                  and serves only its latest 288 blocks",
             ),
             Self::WrongBlock { hash } => {
-                write!(f, "the peer sent block {hash}, which it was not asked for")
+                write!(f, "the peer sent block {hash}, which was not requested")
             }
             Self::NotFound { missing } => write!(
                 f,
-                "the peer does not have {missing} of the blocks that it was asked for"
+                "the peer does not have {missing} of the requested blocks"
             ),
             Self::Record(error) => error.fmt(f),
         }
@@ -677,7 +676,7 @@ impl fmt::Display for PeerError {
 impl std::error::Error for PeerError {}
 
 impl PeerError {
-    /// Whether it was the peer that closed.
+    /// Whether the peer closed the connection.
     #[must_use]
     pub fn is_close(&self) -> bool {
         matches!(
@@ -702,7 +701,7 @@ impl From<HandshakeError> for PeerError {
 impl From<TransportError> for PeerError {
     fn from(error: TransportError) -> Self {
         match error {
-            // An answer in plain text says more than a wrong magic.
+            // An answer in plain text explains more than a wrong magic.
             TransportError::V1 {
                 error: error @ v1::Error::Magic { .. },
                 start,

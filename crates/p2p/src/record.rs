@@ -1,7 +1,7 @@
-//! Recordings of connections, in the format of Bitcoin Core's `-capturemessages`.
+//! Recorders of connections, in the format of Bitcoin Core's `-capturemessages`.
 //!
-//! Files appear with the peer's first message, so that a connection that fails, or a stranger
-//! who says nothing that is a message, leaves none.
+//! Files are created at the peer's first message. So a failed connection, or a peer that never
+//! sends a message, leaves no files.
 
 use crate::capture::{self, HEADER_LEN, Record};
 use packetlane::bitcoin::message::MessageType;
@@ -15,53 +15,53 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// How many peers are recorded in one folder. Whoever can connect can have a folder made.
+/// Maximum number of peers recorded in one folder, because anyone who can connect creates a folder.
 pub const MAX_RECORDED_PEERS: u64 = 1000;
 
-/// How many bytes are recorded in one folder of all peers.
+/// Maximum number of bytes recorded in one folder, over all peers.
 pub const MAX_RECORDED_BYTES: u64 = 10_000_000_000;
 
-/// A folder with a recording of each peer, and how much more it may hold.
+/// A folder with a recording for each peer, and its remaining capacity.
 #[derive(Debug)]
 pub struct Recordings {
     folder: PathBuf,
     peers_left: AtomicU64,
     bytes_left: AtomicU64,
-    /// Called when a limit is reached, once.
-    tell: fn(&Path),
+    /// Called once, when a limit is reached.
+    on_limit: fn(&Path),
     told: AtomicBool,
 }
 
 impl Recordings {
-    /// Records peers in `folder`, which is created if it does not exist. Calls `tell` with it, once,
-    /// when [`MAX_RECORDED_PEERS`] or [`MAX_RECORDED_BYTES`] is reached.
+    /// Records peers in `folder`, which is created if necessary. Calls `on_limit` once with the
+    /// folder when [`MAX_RECORDED_PEERS`] or [`MAX_RECORDED_BYTES`] is reached.
     ///
     /// # Errors
     ///
     /// If the folder cannot be created.
-    pub fn in_folder(folder: PathBuf, tell: fn(&Path)) -> Result<Self, RecordError> {
+    pub fn in_folder(folder: PathBuf, on_limit: fn(&Path)) -> Result<Self, RecordError> {
         create_folder(&folder)?;
         Ok(Self {
             folder,
             peers_left: MAX_RECORDED_PEERS.into(),
             bytes_left: MAX_RECORDED_BYTES.into(),
-            tell,
+            on_limit,
             told: AtomicBool::new(false),
         })
     }
 
-    /// Takes `amount` of what is `left`. If there is not as much, tells so once.
+    /// Takes `amount` of what is `left`. If that is not enough, calls `on_limit` once.
     fn take(&self, left: &AtomicU64, amount: u64) -> bool {
         let relaxed = Ordering::Relaxed;
         let taken = left.fetch_update(relaxed, relaxed, |left| left.checked_sub(amount));
         if taken.is_err() && !self.told.swap(true, relaxed) {
-            (self.tell)(&self.folder);
+            (self.on_limit)(&self.folder);
         }
         taken.is_ok()
     }
 
-    /// Creates a folder for `remote`, named like Bitcoin Core's for its peers. A peer that was
-    /// here before gets another number at the end.
+    /// Creates a folder for `remote`, named like Bitcoin Core's. A peer that was recorded before
+    /// gets a number appended.
     fn create_peer_folder(&self, remote: SocketAddr) -> Result<PathBuf, RecordError> {
         let name = remote.to_string().replace(':', "_");
         let mut number = 1;
@@ -90,13 +90,13 @@ pub struct Recorder {
 enum Place {
     /// This folder, without a limit.
     Folder(PathBuf),
-    /// A folder of its own among those of other peers.
+    /// A new folder within a folder for many peers.
     Peer(Arc<Recordings>, SocketAddr),
 }
 
 #[derive(Debug)]
 enum State {
-    /// The peer has sent no message yet. Holds what we have sent: at most our version.
+    /// The peer has sent no message yet. Holds what we have sent, which is at most our version.
     Waiting(Vec<Record>),
     Open {
         received: Direction,
@@ -107,12 +107,12 @@ enum State {
 }
 
 impl Recorder {
-    /// Records in `folder`, which is created if it does not exist.
+    /// Records in `folder`, which is created if necessary.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be created or has a recording. So the caller learns of it before the
-    /// connection.
+    /// If the folder cannot be created or already has a recording. This is checked before any
+    /// connection is made.
     pub fn in_folder(folder: PathBuf) -> Result<Self, RecordError> {
         create_folder(&folder)?;
         for name in [capture::RECEIVED_FILE, capture::SENT_FILE] {
@@ -125,7 +125,7 @@ impl Recorder {
         Ok(Self::new(Place::Folder(folder)))
     }
 
-    /// Records in a folder of its own in that of `recordings`, as long as their limits allow.
+    /// Records in a new folder within `recordings`, as long as its limits allow.
     pub fn of_peer(recordings: &Arc<Recordings>, remote: SocketAddr) -> Self {
         Self::new(Place::Peer(Arc::clone(recordings), remote))
     }
@@ -137,7 +137,7 @@ impl Recorder {
         }
     }
 
-    /// Records a message that was received. The first creates the files.
+    /// Records a received message. The first one creates the files.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Recorder {
         self.write(now(), message_type, payload, true)
     }
 
-    /// Records a message that was sent; before anything was received, in memory.
+    /// Records a sent message. Keeps it in memory until a message was received.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Recorder {
         self.write(now(), message_type, payload, false)
     }
 
-    /// Creates the files, and writes to them what we sent `before`.
+    /// Creates the files and writes the messages sent `before`.
     fn open(&mut self, before: Vec<Record>) -> Result<(), RecordError> {
         let folder = match &self.place {
             Place::Folder(folder) => folder.clone(),
@@ -217,7 +217,7 @@ impl Recorder {
 #[derive(Debug)]
 struct Direction {
     path: PathBuf,
-    /// Without a buffer, so that a signal leaves whole records, and a kill all but the last.
+    /// Unbuffered: a signal loses nothing, and a kill at most the last record.
     file: capture::Writer<File>,
 }
 
@@ -272,9 +272,10 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot record messages in {}: ", Name(&self.path))?;
         match self.error.kind() {
-            ErrorKind::AlreadyExists => {
-                f.write_str("it exists, and a recording is never overwritten; name another folder")
-            }
+            ErrorKind::AlreadyExists => f.write_str(
+                "it exists, and recordings are never overwritten; choose another \
+                             folder",
+            ),
             _ => self.error.fmt(f),
         }
     }
@@ -286,7 +287,7 @@ impl std::error::Error for RecordError {}
 mod tests {
     use super::*;
 
-    /// Records a message of so many bytes from a peer with this port.
+    /// Records a message of this length from a peer with this port.
     fn record(recordings: &Arc<Recordings>, port: u16, length: usize) -> Recorder {
         let remote = SocketAddr::from(([127, 0, 0, 1], port));
         let mut recorder = Recorder::of_peer(recordings, remote);
@@ -295,7 +296,7 @@ mod tests {
         recorder
     }
 
-    /// The number of whole messages in a folder, and that of its conversations.
+    /// The number of complete messages and of conversations in a folder.
     fn recorded(folder: &Path) -> [usize; 2] {
         let recording = capture::read_dir(folder).unwrap();
         assert!(recording.damaged.is_empty(), "{:?}", recording.damaged);

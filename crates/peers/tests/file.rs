@@ -607,7 +607,7 @@ fn a_part_never_lands_in_another_folder() {
     symlink(&victim, &path).expect("a link");
     let error = writer.add(&numbered(1)).expect_err("swapped").to_string();
     let expected = format!(
-        "cannot write {}/000002.parquet: the folder was moved, or replaced",
+        "cannot write {}/000002.parquet: the folder was moved or replaced",
         path.display()
     );
     assert_eq!(error, expected);

@@ -1,11 +1,11 @@
-// A program that looks to the probes like a node: a thread `b-msghand` that calls two virtual
-// functions for each of its peers at every wake-up, and tracepoints with the names and arguments
-// of Bitcoin Core's. It says that it is ready, begins when it reads the line `go`, pauses at another, and ends when its input
-// does. What the calls took it measures itself, and writes to standard output at its end: for each
-// peer its number, then calls, wall time and CPU time (in nanoseconds) of receiving and of
-// sending, and the messages received.
+// A program that looks like a node to the probes: a thread `b-msghand` that calls two virtual
+// functions for each peer at every wake-up, and tracepoints with the names and arguments of Bitcoin
+// Core's. It prints that it is ready, starts when it reads the line `go`, pauses at another line,
+// and ends at end of input. It measures its calls itself and prints at the end, for each peer: id,
+// then calls, wall time and CPU time (in nanoseconds) of receiving and of sending, and the messages
+// received.
 //
-// Arguments: number of peers, milliseconds between wake-ups.
+// Arguments: number of peers, milliseconds between wake-ups, amount of work in per cent.
 
 #include <atomic>
 #include <chrono>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <vector>
 
-// The start of a section by which tools see that a program was moved after linking.
+// The start of a section that shows tools whether a program was moved after linking.
 asm(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
     ".weak _.stapsdt.base\n"
     ".hidden _.stapsdt.base\n"
@@ -31,7 +31,7 @@ asm(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
 #define SEMAPHORE(name) \
     extern "C" { __attribute__((section(".probes"), used)) unsigned short net_##name##_semaphore; }
 
-// A tracepoint: an instruction that does nothing, and a note of where it and its arguments are.
+// A tracepoint: an instruction that does nothing, and a note with its address and arguments.
 #define TRACEPOINT(name, a, b, c, d, e, f)                                                       \
     do {                                                                                         \
         if (*(volatile unsigned short*)&net_##name##_semaphore == 0) break;                      \
@@ -69,7 +69,7 @@ static uint64_t nanoseconds(clockid_t clock)
     return time.tv_sec * 1000000000ULL + time.tv_nsec;
 }
 
-// Adds the time of its life to `times`.
+// Adds its own lifetime to `times`.
 struct Timer {
     Times& times;
     uint64_t wall = nanoseconds(CLOCK_MONOTONIC), cpu = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
@@ -92,7 +92,7 @@ static void spin(uint64_t ns)
 }
 
 struct Peer {
-    int64_t before[7] = {}; // whatever; the number is not where one might look for it
+    int64_t before[7] = {}; // padding: the id is not at an obvious offset
     int64_t id;
     std::string address, type;
     uint64_t turns = 0, messages = 0;
@@ -131,7 +131,7 @@ __attribute__((noinline)) bool Node::Receive(Peer& peer, std::atomic<bool>& stop
     payload[version_len - 1] = peer.id % 2;
     const size_t len = is_version ? version_len : 36 + peer.messages % 300;
     TRACEPOINT(inbound_message, peer.id, peer.address.c_str(), peer.type.c_str(), type, len, payload);
-    // Every 50th waits, as for a disk.
+    // Every 50th call waits, as for a disk.
     if (work && peer.messages % 50 == 49) usleep(2000);
     spin(type[0] == 't' ? 300000 : 40000 + 1000 * (peer.id % 10));
     peer.messages += 1;
@@ -188,7 +188,7 @@ int main(int argc, char** argv)
                 node->Receive(*peer, stop);
                 node->Send(*peer);
             }
-            // Now and then the last peer goes and another one comes.
+            // Now and then the last peer disconnects and another one connects.
             if (turn % 40 == 0) {
                 closed(*all.back());
                 gone.push_back(std::move(all.back()));
