@@ -516,7 +516,7 @@ fn malformed_payloads() {
     assert_error(
         &connect(" --v1 --fetch 1", [too_many_headers]),
         "the peer's headers message is malformed: it claims 18446744073709551615 entries or \
-         bytes where 2000 are allowed",
+         bytes; the limit is 2000",
     );
     assert_error(
         &connect(" --v1 --fetch 1", [loose_headers]),
@@ -751,7 +751,7 @@ fn fetching_from_a_node_without_the_blocks() {
     assert_error(
         &connect(" --v1 --fetch 5", [pruned]),
         "the peer is pruned (NETWORK_LIMITED without NETWORK): it serves blocks from about \
-         height 713 on, and 1 is older; give --from 713 or higher",
+         height 713, and 1 is older; use --from 713 or higher",
     );
     assert_error(
         &connect(" --v1 --fetch 5 --from 713", [pruned_and_closes]),

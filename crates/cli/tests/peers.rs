@@ -397,7 +397,7 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
         );
         for line in damaged {
             assert!(
-                line.starts_with(&format!("{second}: not a whole")),
+                line.starts_with(&format!("{second}: not an intact")),
                 "{errors}"
             );
         }

@@ -28,11 +28,11 @@ fn a_bad_argument_is_one_line() {
             "--not-loopback and --i-own-this-node",
         ),
         ("127.0.0.1", "no peers"),
-        ("127.0.0.1 --v1 300 --v2 201", "501 peers: 500 are the most"),
+        ("127.0.0.1 --v1 300 --v2 201", "501 peers: 500 are the maximum"),
         ("127.0.0.1 --v1 1 --for 90000", "too long"),
         ("127.0.0.1 --v1 1 --factor 10000", "too many"),
         ("127.0.0.1 --v1 1 --capture /nowhere", "/nowhere"),
-        ("127.0.0.1:1 --v1 1", "no connection"),
+        ("127.0.0.1:1 --v1 1", "cannot connect"),
     ] {
         let finished = packetlane(&format!("traffic {arguments}")).finish();
         let line = finished.error_line();
@@ -40,7 +40,7 @@ fn a_bad_argument_is_one_line() {
         assert!(finished.stdout.is_empty(), "{arguments}");
     }
     for (arguments, expected) in [
-        ("127.0.0.1 --kinds fast=1", "no kind of peer is called"),
+        ("127.0.0.1 --kinds fast=1", "unknown kind of peer"),
         ("127.0.0.1 --kinds slow=x", "weight"),
         ("127.0.0.1 --factor 0", "0.001"),
         ("127.0.0.1 --profile mail", "listening"),

@@ -1,6 +1,6 @@
-//! The blocks and transactions of the traffic, valid on regtest. Anybody can spend their coins:
-//! the script of each is the hash of a witness script that is just `OP_TRUE`. A node checks all
-//! but signatures, of which there are none.
+//! Blocks and transactions of the load, valid on regtest. Anyone can spend their coins: each script
+//! is the hash of a witness script that is just `OP_TRUE`. A node validates everything except
+//! signatures, since there are none.
 
 use crate::rates::exponential;
 use bitcoin::absolute::LockTime;
@@ -23,65 +23,66 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A coinbase can be spent when this many blocks have followed.
+/// Number of blocks after which a coinbase can be spent.
 const MATURITY: usize = 100;
 
-/// Blocks from one halving of the subsidy to the next, on regtest.
+/// Blocks between halvings of the subsidy, on regtest.
 const HALVING: usize = 150;
 
-/// Coinbases that are split into coins at the start.
+/// Number of coinbases that are split into coins at the start.
 const SPLIT: usize = 10;
 
-/// Outputs per coinbase that is split, at most. So many make 86 kB.
+/// Maximum number of outputs per coinbase that is split. This many take 86 kB.
 const OUTPUTS: u64 = 2000;
 
-/// A coin's value at the start, in satoshis, at least: fees for some 10 average transactions.
+/// Minimum value of a coin at the start, in satoshis: pays the fees of about 10 average
+/// transactions.
 const COIN: u64 = 50_000;
 
-/// The lowest subsidy, in satoshis, that makes enough coins.
-const LEAST_SUBSIDY: u64 = 20 * COIN;
+/// Minimum subsidy that makes enough coins, in satoshis.
+const MIN_SUBSIDY: u64 = 20 * COIN;
 
-/// Fee in satoshis per byte. Nodes relay from 0.1 or 1 on.
+/// Fee in satoshis per byte. Nodes relay from 0.1 or 1 upwards.
 const FEE_RATE: u64 = 2;
 
-/// An output below this value, in satoshis, is dust for nodes (330) or soon will be.
-const LEAST_OUTPUT: u64 = 1000;
+/// Minimum value of an output, in satoshis. Nodes treat values below 330 as dust.
+const MIN_OUTPUT: u64 = 1000;
 
-/// Longest transaction, in bytes. Nodes relay 100,000.
+/// Maximum length of a transaction, in bytes. Nodes relay up to 100,000.
 const MAX_TRANSACTION: usize = 90_000;
 
-/// Weight of the transactions in a block. Consensus allows 4,000,000 with all the rest.
+/// Maximum weight of the transactions in a block. Consensus allows 4,000,000 for the whole block.
 const MAX_BLOCK_WEIGHT: u64 = 3_900_000;
 
-/// Transactions that are kept to answer `getdata`. A peer asks within a minute or two.
+/// Number of transactions kept to answer `getdata`. Peers ask within a minute or two.
 const KEPT_TRANSACTIONS: usize = 20_000;
 
-/// Blocks that are kept, for the same.
+/// Number of blocks kept, for the same purpose.
 const KEPT_BLOCKS: usize = 20;
 
-/// With fewer coins than this, a block is due: it makes coins of outputs.
+/// Below this number of coins a block is due: it turns outputs into coins.
 const MIN_COINS: usize = 1000;
 
-/// A transaction of ours.
+/// A transaction that we made.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) transaction: Transaction,
     pub(crate) txid: Txid,
     pub(crate) wtxid: Wtxid,
-    /// As a `tx` message carries it.
+    /// Encoded as in a `tx` message.
     pub(crate) bytes: Vec<u8>,
-    /// Whether the node has asked for it, and whether it has announced it.
+    /// Whether the node has requested it, and whether it has announced it.
     pub(crate) fetched: AtomicBool,
     pub(crate) relayed: AtomicBool,
 }
 
-/// A block of ours, in the forms in which nodes ask for it.
+/// A block that we made, in the forms that nodes request.
 #[derive(Debug)]
 pub(crate) struct Mined {
     pub(crate) block: Block,
     pub(crate) hash: BlockHash,
     pub(crate) bytes: Vec<u8>,
-    /// As a `cmpctblock` message carries it.
+    /// Encoded as in a `cmpctblock` message.
     pub(crate) compact: Vec<u8>,
 }
 
@@ -91,19 +92,19 @@ struct Coin {
     value: u64,
 }
 
-/// The chain of the node and what we have added to it.
+/// The node's chain and what we have added to it.
 #[derive(Debug)]
 pub(crate) struct Chain {
     headers: Vec<Header>,
     heights: HashMap<BlockHash, usize>,
     mined: VecDeque<Arc<Mined>>,
-    /// With the heights from which on they can be spent.
+    /// With the heights from which they can be spent.
     coinbases: VecDeque<(usize, Coin)>,
-    /// Confirmed, the oldest first.
+    /// Confirmed coins, oldest first.
     coins: VecDeque<Coin>,
-    /// In no block yet, the oldest first.
+    /// Unconfirmed transactions, oldest first.
     waiting: VecDeque<Arc<Made>>,
-    /// The last ones made, the oldest first, and the number of the first of them.
+    /// The latest transactions, oldest first; and the number of the first of them.
     made: VecDeque<Arc<Made>>,
     first: u64,
     by_txid: HashMap<Txid, Arc<Made>>,
@@ -114,7 +115,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// A network's chain, of which only the genesis block is known.
+    /// A chain with only the network's genesis block.
     pub(crate) fn new(network: bitcoin::Network, seed: u64) -> Self {
         let genesis = genesis_block(network).header;
         let script = Builder::new()
@@ -145,7 +146,7 @@ impl Chain {
         &self.headers[self.height()]
     }
 
-    /// The hashes of the last blocks, the latest first, then that of the genesis block.
+    /// The hashes of the latest blocks, newest first, then the genesis block.
     pub(crate) fn locator(&self) -> Vec<BlockHash> {
         let last = self.headers.iter().rev().take(10);
         last.chain(&self.headers[..1])
@@ -153,31 +154,32 @@ impl Chain {
             .collect()
     }
 
-    /// The headers after the first of `locator` that is known, [`MAX_HEADERS`] at most; none if none is.
+    /// At most [`MAX_HEADERS`] headers after the first known block of `locator`. Empty if none is
+    /// known.
     pub(crate) fn headers_after(&self, locator: &[BlockHash]) -> &[Header] {
         let known = locator.iter().find_map(|hash| self.heights.get(hash));
         let after = known.map_or(&[][..], |height| &self.headers[height + 1..]);
         &after[..after.len().min(MAX_HEADERS)]
     }
 
-    /// The last `count` headers, or fewer.
+    /// The last `count` headers, or fewer if there are not as many.
     pub(crate) fn last_headers(&self, count: usize) -> &[Header] {
         &self.headers[self.headers.len().saturating_sub(count)..]
     }
 
-    /// The hash of any block but the genesis block, if there is one.
+    /// The hash of a random block except the genesis block, if there is one.
     pub(crate) fn any_block(&self, rng: &mut StdRng) -> Option<BlockHash> {
         let height = rng.random_range(1..=self.height().max(1));
         self.headers.get(height).map(Header::block_hash)
     }
 
-    /// The longest block of the last ones of ours.
+    /// The longest of our latest blocks.
     pub(crate) fn longest_block(&self) -> Option<BlockHash> {
         let longest = self.mined.iter().max_by_key(|mined| mined.bytes.len());
         longest.map(|mined| mined.hash)
     }
 
-    /// Adds a header of the node's.
+    /// Adds a header from the node.
     pub(crate) fn add_header(&mut self, header: Header) -> Result<(), ChainError> {
         if header.prev_blockhash != self.tip().block_hash() {
             let height = self.headers.len();
@@ -188,17 +190,17 @@ impl Chain {
         Ok(())
     }
 
-    /// The blocks that make the first coins, to be sent to the node. `now` is the time in
-    /// seconds since 1970.
+    /// Makes the blocks that create the first coins, to be sent to the node. `now` is in seconds
+    /// since 1970.
     pub(crate) fn start(&mut self, now: u32) -> Result<Vec<Arc<Mined>>, ChainError> {
         let subsidy = subsidy(self.headers.len() + SPLIT);
-        if subsidy < LEAST_SUBSIDY {
+        if subsidy < MIN_SUBSIDY {
             return Err(ChainError::PoorChain {
                 height: self.height(),
             });
         }
         let mut blocks: Vec<_> = (1..MATURITY + SPLIT).map(|_| self.mine(now)).collect();
-        // All but the latest block's have just been made, so there is no other coin.
+        // There are no other coins: all except the latest block's were just created.
         while let Some(coin) = self.coins.pop_front() {
             let outputs = (coin.value / COIN).clamp(1, OUTPUTS);
             let value = coin.value.saturating_sub(FEE_RATE * 50 * outputs) / outputs;
@@ -210,7 +212,7 @@ impl Chain {
         Ok(blocks)
     }
 
-    /// Makes a block of the transactions that wait. Its time is `now`, or later if the chain
+    /// Makes a block of the unconfirmed transactions. Its time is `now`, or later if the chain
     /// requires it.
     pub(crate) fn mine(&mut self, now: u32) -> Arc<Mined> {
         let height = self.headers.len();
@@ -225,13 +227,13 @@ impl Chain {
             fees += FEE_RATE * made.bytes.len() as u64;
             transactions.extend(self.waiting.pop_front());
         }
-        // Fees may be claimed in part. Those of the first transactions are higher than assumed.
+        // A block may claim less than its fees. The first transactions pay more than assumed.
         let value = subsidy(height) + fees;
         let block = self.block(height, value, &transactions, now);
 
         for made in transactions {
             let outputs = made.transaction.output.iter().enumerate();
-            let spendable = outputs.filter(|(_, output)| output.value.to_sat() >= LEAST_OUTPUT);
+            let spendable = outputs.filter(|(_, output)| output.value.to_sat() >= MIN_OUTPUT);
             self.coins.extend(spendable.map(|(index, output)| Coin {
                 place: OutPoint::new(made.txid, index as u32),
                 value: output.value.to_sat(),
@@ -257,7 +259,7 @@ impl Chain {
         let compact = HeaderAndShortIds::from_block(&block, self.rng.next_u64(), 2, &[]);
         let mined = Arc::new(Mined {
             bytes: serialize(&block),
-            // There is no other version, and nothing to be sent along wrongly.
+            // Cannot fail: version 2 exists, and no transactions are prefilled.
             compact: compact.map_or_else(|_| Vec::new(), |compact| serialize(&compact)),
             hash,
             block,
@@ -277,7 +279,7 @@ impl Chain {
             lock_time: LockTime::ZERO,
             input: vec![TxIn {
                 previous_output: OutPoint::null(),
-                // BIP34; and random bytes, for an id that no other coinbase has.
+                // BIP34's height, and random bytes for a unique txid.
                 script_sig: Builder::new()
                     .push_int(height as i64)
                     .push_slice(extra)
@@ -307,7 +309,7 @@ impl Chain {
             },
             txdata: transactions,
         };
-        // BIP141's commitment, in the coinbase.
+        // BIP141's witness commitment, in the coinbase.
         if let Some(root) = block.witness_root() {
             let commitment = Block::compute_witness_commitment(&root, &[0; 32]);
             let mut push = vec![0xaa, 0x21, 0xa9, 0xed];
@@ -317,16 +319,16 @@ impl Chain {
         if let Some(root) = block.compute_merkle_root() {
             block.header.merkle_root = root;
         }
-        // Every second hash is low enough.
+        // On average, every second hash meets the target.
         while block.header.validate_pow(block.header.target()).is_err() {
             block.header.nonce += 1;
         }
         block
     }
 
-    /// Makes a transaction of about `length` bytes; `None` if there are no coins.
+    /// Makes a transaction of about `length` bytes. `None` if there are no coins.
     pub(crate) fn transact(&mut self, length: usize) -> Option<Arc<Made>> {
-        // Two inputs and two outputs, without one for data.
+        // Length with two inputs and two outputs, without a data output.
         const USUAL: usize = 186;
         let length = length.min(MAX_TRANSACTION);
         let inputs = if length < USUAL { 1 } else { 2 };
@@ -336,10 +338,10 @@ impl Chain {
         let coins: Vec<_> = self.coins.drain(..inputs).collect();
         let value: u64 = coins.iter().map(|coin| coin.value).sum();
         let fee = FEE_RATE * length.max(USUAL) as u64;
-        // The same number of coins comes back.
+        // As many coins are created as are spent.
         let each = value.saturating_sub(fee) / inputs as u64;
-        if each < LEAST_OUTPUT {
-            // Spent up by fees. The next ones may be larger.
+        if each < MIN_OUTPUT {
+            // Consumed by fees. The next ones may be larger.
             return self.transact(length);
         }
         let mut outputs: Vec<_> = (0..inputs).map(|_| self.output(each)).collect();
@@ -364,32 +366,32 @@ impl Chain {
         Some(made)
     }
 
-    /// As [`Chain::transact`], with a length drawn around `mean`.
+    /// Like [`Chain::transact`], with a random length around `mean`.
     pub(crate) fn transact_around(&mut self, mean: f64) -> Option<Arc<Made>> {
         let length = exponential(mean, &mut self.rng);
         self.transact(length as usize)
     }
 
-    /// Whether a block is needed, because coins run out.
+    /// Whether a block is needed because coins run out.
     pub(crate) fn needs_block(&self) -> bool {
         self.coins.len() < MIN_COINS && !self.waiting.is_empty()
     }
 
-    /// How many transactions were ever made.
+    /// Total number of transactions made.
     pub(crate) fn made(&self) -> u64 {
         self.first + self.made.len() as u64
     }
 
-    /// The transactions from number `from` on, `most` at most, and the number of the next one.
-    /// Those that are no longer kept are left out.
-    pub(crate) fn made_from(&self, from: u64, most: usize) -> (Vec<Arc<Made>>, u64) {
+    /// At most `max` transactions from number `from`, and the number of the next one. Skips those
+    /// that are no longer kept.
+    pub(crate) fn made_from(&self, from: u64, max: usize) -> (Vec<Arc<Made>>, u64) {
         let skip = from.saturating_sub(self.first) as usize;
-        let found: Vec<_> = self.made.iter().skip(skip).take(most).cloned().collect();
+        let found: Vec<_> = self.made.iter().skip(skip).take(max).cloned().collect();
         let next = from.max(self.first) + found.len() as u64;
         (found, next)
     }
 
-    /// A transaction that is kept.
+    /// A random transaction of those kept.
     pub(crate) fn any_made(&self, rng: &mut StdRng) -> Option<&Arc<Made>> {
         let place = rng.random_range(0..self.made.len().max(1));
         self.made.get(place)
@@ -403,12 +405,12 @@ impl Chain {
         self.by_wtxid.get(wtxid)
     }
 
-    /// A block of ours that is kept.
+    /// One of our blocks, if still kept.
     pub(crate) fn mined(&self, hash: &BlockHash) -> Option<&Arc<Mined>> {
         self.mined.iter().find(|mined| mined.hash == *hash)
     }
 
-    /// The latest block of ours.
+    /// Our latest block.
     pub(crate) fn last_mined(&self) -> Option<&Arc<Mined>> {
         self.mined.back()
     }
@@ -449,7 +451,7 @@ impl Made {
     }
 }
 
-/// An output that holds nothing but data.
+/// An output that holds only data.
 fn data_output(bytes: Vec<u8>) -> TxOut {
     // A push has at most 4 GiB.
     let push = PushBytesBuf::try_from(bytes).unwrap_or_default();
@@ -462,13 +464,13 @@ fn data_output(bytes: Vec<u8>) -> TxOut {
     }
 }
 
-/// What a coinbase may pay beside fees, in satoshis, on regtest.
+/// The block subsidy in satoshis, on regtest.
 fn subsidy(height: usize) -> u64 {
     let halvings = (height / HALVING).min(63);
     5_000_000_000 >> halvings
 }
 
-/// Why no blocks can be built on a node's chain.
+/// Why no blocks can be built on the node's chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainError {
     /// The node's header for this height does not follow the one before it.
@@ -476,7 +478,7 @@ pub enum ChainError {
         /// The height.
         height: usize,
     },
-    /// At this height blocks pay too little to make coins of.
+    /// At this height the subsidy is too low to make coins from.
     PoorChain {
         /// The height of the node's chain.
         height: usize,
@@ -492,8 +494,8 @@ impl fmt::Display for ChainError {
             ),
             Self::PoorChain { height } => write!(
                 f,
-                "the node's chain has {height} blocks, where a block pays too little to make \
-                 coins of: start the node with an empty data directory"
+                "the node's chain has {height} blocks, where the block subsidy is too low to make \
+                 coins: start the node with an empty data directory",
             ),
         }
     }
@@ -515,8 +517,7 @@ mod tests {
         (chain, blocks)
     }
 
-    /// Checks what a node checks of blocks that follow `spendable` coins. Returns those that are
-    /// left.
+    /// Checks what a node checks of blocks after `spendable` coins. Returns the coins that remain.
     fn check(
         blocks: &[Arc<Mined>],
         mut previous: Header,
@@ -534,7 +535,7 @@ mod tests {
                     .validate_pow(Target::MAX_ATTAINABLE_REGTEST)
                     .is_ok()
             );
-            // The library does not read the heights that are an opcode.
+            // The library does not decode heights that are encoded as an opcode.
             assert!(height <= 16 || block.bip34_block_height() == Ok(height as u64));
             assert!(block.weight().to_wu() <= 4_000_000);
             let mut fees = 0;
@@ -617,7 +618,7 @@ mod tests {
             }
         }
         assert!(chain.needs_block());
-        // More than fits one block.
+        // More transactions than fit in one block.
         while !chain.waiting.is_empty() {
             let weight = chain.mine(NOW).block.weight().to_wu();
             assert!(weight <= 4_000_000, "{weight}");
@@ -632,13 +633,13 @@ mod tests {
         let mut height = 0;
         while chain.start(NOW).is_ok() {
             height = chain.height();
-            // As another load, which knows of no coins.
+            // A new load, which knows of no coins.
             chain.coins.clear();
             chain.coinbases.clear();
         }
         let error = ChainError::PoorChain { height };
         assert_eq!(chain.start(NOW).unwrap_err(), error);
-        assert!(subsidy(height) < 4 * LEAST_SUBSIDY);
+        assert!(subsidy(height) < 4 * MIN_SUBSIDY);
     }
 
     #[test]

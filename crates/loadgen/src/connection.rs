@@ -16,14 +16,14 @@ use tokio::net::TcpSocket;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-/// How long a connection, and then a v2 handshake, may take.
+/// Timeout for connecting, and for a v2 handshake.
 const STEP: Duration = Duration::from_secs(20);
 
-/// A slow peer reads so many bytes, then pauses. Together that is 2 KiB per second.
+/// A slow peer reads this many bytes, then pauses: 2 KiB per second in total.
 const SLOW_READ: usize = 512;
 const SLOW_PAUSE: Duration = Duration::from_millis(250);
 
-/// What a slow peer's system may take from the network meanwhile, in bytes.
+/// Receive buffer of a slow peer's socket, in bytes.
 const SLOW_BUFFER: u32 = 4096;
 
 /// A transport of Bitcoin's messages.
@@ -35,13 +35,13 @@ pub enum Transport {
     V2,
 }
 
-/// The half that receives.
+/// The receiving half.
 pub(crate) type Reader = connection::Reader<Paced>;
 
-/// The half that sends.
+/// The sending half.
 pub(crate) type Writer = connection::Writer<OwnedWriteHalf>;
 
-/// Connects and, over v2, exchanges keys. A slow connection reads slowly from then on.
+/// Connects and, with v2, performs the handshake. A slow connection reads slowly afterwards.
 pub(crate) async fn open(
     address: SocketAddr,
     network: Network,
@@ -63,7 +63,7 @@ pub(crate) async fn open(
         Ok(connected) => connected.map_err(ConnectionError::Connect)?,
         Err(_) => return Err(ConnectionError::Connect(io::ErrorKind::TimedOut.into())),
     };
-    // Small messages go out at once.
+    // Send small messages at once.
     stream.set_nodelay(true).map_err(ConnectionError::Connect)?;
     let accepted = match transport {
         Transport::V1 => Accepted::V1(Vec::new()),
@@ -78,7 +78,7 @@ pub(crate) async fn open(
     Ok(halves(accepted, (read, write), network, engine))
 }
 
-/// The reading half of a socket. A slow one reads a little and pauses.
+/// The receiving half of a socket. A slow one pauses between small reads.
 pub(crate) struct Paced {
     half: OwnedReadHalf,
     pause: Option<Pin<Box<Sleep>>>,
@@ -115,9 +115,9 @@ impl AsyncRead for Paced {
 /// Why a connection failed.
 #[derive(Debug)]
 pub enum ConnectionError {
-    /// It was not opened.
+    /// The connection could not be opened.
     Connect(io::Error),
-    /// The node closed without an answer to the v2 handshake, answered by v1, or was silent.
+    /// The node closed, answered in v1, or did not answer the v2 handshake.
     NoV2,
     /// The v2 handshake or session failed.
     Stream(StreamError),
@@ -129,21 +129,21 @@ pub enum ConnectionError {
     Closed,
     /// The node did not finish the version handshake in time.
     NoVersion,
-    /// The node did not send a message that it owes.
+    /// The node did not send an expected message.
     NoAnswer {
-        /// The message's type.
+        /// The expected message type.
         wanted: MessageType,
     },
-    /// More than the limit waits for the node to read it.
+    /// More than the limit is queued because the node does not read it.
     NotReading,
 }
 
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect(error) => write!(f, "no connection: {error}"),
+            Self::Connect(error) => write!(f, "cannot connect: {error}"),
             Self::NoV2 => f.write_str(
-                "the node did not answer the v2 handshake: if it speaks v1 only, use --v2 0",
+                "the node did not answer the v2 handshake: if it only speaks v1, use --v2 0",
             ),
             Self::Stream(error) => error.fmt(f),
             Self::V1(error) => error.fmt(f),

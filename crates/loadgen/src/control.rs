@@ -1,4 +1,4 @@
-//! A connection of its own, over which the node's chain is read and the first blocks are sent.
+//! A separate connection that reads the node's chain and sends the first blocks.
 
 use crate::chain::{Chain, Mined};
 use crate::connection::{ConnectionError, Reader, Transport, Writer, open};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the node may take for an answer. Blocks may be ahead of it in the queue.
+/// Timeout of an answer. Blocks may be queued before it.
 const ANSWER: Duration = Duration::from_secs(60);
 
 pub(crate) struct Control {
@@ -34,7 +34,7 @@ impl Control {
     ) -> Result<Self, ConnectionError> {
         let (reader, writer) = open(address, network, Transport::V1, false, engine).await?;
         let mut control = Self { reader, writer };
-        // Nobody is to repeat this connection's nonces.
+        // The nonces of this connection must not repeat.
         let mut rng = StdRng::seed_from_u64(u64::from(unix_time()));
         control
             .send(VERSION, &payload::version("control", false, 0, &mut rng))
@@ -45,7 +45,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Adds the node's headers to `chain`, which begins like the node's.
+    /// Adds the node's headers to `chain`, which must start like the node's.
     pub(crate) async fn read_chain(&mut self, chain: &mut Chain) -> Result<(), TrafficError> {
         loop {
             let question = payload::getheaders(&chain.locator());
@@ -62,7 +62,7 @@ impl Control {
         }
     }
 
-    /// Sends blocks, and waits until the node has checked them.
+    /// Sends blocks and waits until the node has validated them.
     pub(crate) async fn send_blocks(
         &mut self,
         blocks: &[Arc<Mined>],
@@ -76,10 +76,10 @@ impl Control {
         Ok(())
     }
 
-    /// Whether `tip` is the latest block of the node's best chain.
+    /// Whether `tip` is the tip of the node's best chain.
     pub(crate) async fn has(&mut self, tip: BlockHash) -> Result<bool, ConnectionError> {
         self.send(GETHEADERS, &payload::getheaders(&[tip])).await?;
-        // A node that does not know the block begins with the first one.
+        // A node that does not know the block returns headers from the start of its chain.
         Ok(self.wait_for(HEADERS).await? == [0])
     }
 
@@ -94,7 +94,7 @@ impl Control {
         }
     }
 
-    /// The payload of the next message of a type.
+    /// Waits for a message of this type and returns its payload.
     async fn wait_for(&mut self, wanted: MessageType) -> Result<Vec<u8>, ConnectionError> {
         let wait = async {
             loop {

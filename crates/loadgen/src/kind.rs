@@ -1,4 +1,4 @@
-//! The kinds of peers, and how many of each.
+//! The kinds of peers and their proportions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 /// How a peer behaves after the handshakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Relays transactions, blocks and addresses, and answers everything.
+    /// Relays transactions, blocks and addresses, and answers all requests.
     FullRelay,
-    /// Asks for no transactions (the relay flag of its version is 0) and relays only blocks.
+    /// Requests no transactions (relay flag 0) and relays only blocks.
     BlockRelayOnly,
-    /// Reads, and never sends anything, not even an answer to a ping.
+    /// Only reads: never sends anything, not even a pong.
     Silent,
-    /// As [`Kind::FullRelay`] but without blocks of its own; asks for large blocks and reads
-    /// 2 KiB per second.
+    /// Like [`Kind::FullRelay`] but announces no blocks. Requests large blocks and reads 2 KiB per
+    /// second.
     Slow,
-    /// As [`Kind::FullRelay`], but leaves after 10 seconds on average and comes back.
+    /// Like [`Kind::FullRelay`], but disconnects after 10 seconds on average and reconnects.
     Churning,
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 5] = [
         Self::FullRelay,
         Self::BlockRelayOnly,
@@ -41,13 +41,13 @@ impl Kind {
         }
     }
 
-    /// Whether it takes part in relaying transactions.
+    /// Whether it relays transactions.
     #[must_use]
     pub const fn relays_transactions(self) -> bool {
         matches!(self, Self::FullRelay | Self::Slow | Self::Churning)
     }
 
-    /// Whether it announces new blocks. A slow peer would keep the node waiting for them.
+    /// Whether it announces new blocks. Not a slow peer: the node would wait for the block.
     #[must_use]
     pub const fn announces_blocks(self) -> bool {
         matches!(
@@ -63,16 +63,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The kinds' parts of all peers: a weight for each of [`Kind::ALL`].
+/// The proportions of the kinds: a weight for each of [`Kind::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix([u16; Kind::ALL.len()]);
 
 impl Mix {
-    /// Four full-relay peers to three that relay only blocks and one of each other kind.
+    /// Four full-relay peers for three block-relay-only peers and one of each other kind.
     pub const DEFAULT: Self = Self([4, 3, 1, 1, 1]);
 
-    /// The kinds of `count` peers. Their numbers are as the weights to within one, also among
-    /// the first few.
+    /// Distributes `count` peers over the kinds. Any number of first peers matches the weights to
+    /// within one.
     #[must_use]
     pub fn deal(&self, count: usize) -> Vec<Kind> {
         let total: i64 = self.0.iter().map(|&weight| i64::from(weight)).sum();
@@ -96,7 +96,7 @@ impl Default for Mix {
 impl FromStr for Mix {
     type Err = MixError;
 
-    /// Reads `full-relay=4,silent=1`. A kind that is not named has no peers.
+    /// Parses text like `full-relay=4,silent=1`. Kinds that are not named get no peers.
     fn from_str(text: &str) -> Result<Self, MixError> {
         let mut weights = [0; Kind::ALL.len()];
         for part in text.split(',') {
@@ -113,12 +113,12 @@ impl FromStr for Mix {
     }
 }
 
-/// Why a text is no [`Mix`].
+/// Why a text is not a valid [`Mix`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MixError {
-    /// No kind has this name.
+    /// Unknown kind.
     Kind(String),
-    /// This part's weight is no number from 0 to 65535.
+    /// The weight is not a number from 0 to 65535.
     Weight(String),
     /// All weights are 0.
     Nobody,
@@ -129,13 +129,13 @@ impl fmt::Display for MixError {
         match self {
             Self::Kind(name) => {
                 let known = Kind::ALL.map(Kind::name).join(", ");
-                write!(f, "no kind of peer is called {name:?}; there are {known}")
+                write!(f, "unknown kind of peer {name:?}; the kinds are {known}")
             }
             Self::Weight(part) => write!(
                 f,
-                "{part:?}: expected a kind, = and a weight from 0 to 65535, as full-relay=4"
+                "{part:?}: expected a kind, = and a weight from 0 to 65535, like full-relay=4"
             ),
-            Self::Nobody => f.write_str("every kind has the weight 0"),
+            Self::Nobody => f.write_str("all weights are 0: give at least one kind a weight"),
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_that_makes_no_sense_is_refused() {
+    fn an_invalid_mix_is_rejected() {
         for (text, error) in [
             ("fast=1", MixError::Kind("fast".to_owned())),
             ("", MixError::Kind(String::new())),

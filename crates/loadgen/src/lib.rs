@@ -1,16 +1,16 @@
-//! Many peers against one node: a load to measure the node with.
+//! A load generator: many peers on one node, to measure the node under load.
 //!
-//! [`run`] connects peers of several [`Kind`]s over v1 and v2. Their messages are as frequent and
-//! as long as [`Rates`] says. On regtest the generator builds on the node's chain: it makes
-//! transactions and blocks which the node checks, stores and relays. Elsewhere the peers have
-//! no transactions and no blocks.
+//! [`run`] connects peers of several [`Kind`]s over v1 and v2. The frequencies and lengths of their
+//! messages follow [`Rates`]. On regtest, the generator extends the node's chain: it makes
+//! transactions and blocks that the node validates, stores and relays. On other networks, the peers
+//! have no transactions and no blocks.
 //!
-//! In the order in which to read: `options.rs`, `kind.rs` and `rates.rs` (who and how often),
-//! `chain.rs` (transactions and blocks), `payload.rs` and `connection.rs` (the wire), `control.rs`
-//! (the start), `load.rs` and `peer.rs` (what a peer does), `totals.rs` (what is counted).
+//! Reading order: `options.rs`, `kind.rs` and `rates.rs` (the load), `chain.rs` (transactions and
+//! blocks), `payload.rs` and `connection.rs` (the wire), `control.rs` (the start), `load.rs` and
+//! `peer.rs` (the peers), `totals.rs` (the counts).
 //!
-//! The seed decides kinds, transactions, and what each peer sends and when. What the node answers
-//! and when is not in its hands.
+//! The seed determines the kinds, the transactions, and what each peer sends and when. The node's
+//! answers are not reproducible.
 
 mod chain;
 mod connection;
@@ -48,27 +48,27 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// How often the need for a block is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often to check whether a block is needed.
+const BLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What there was.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The counts.
+    /// Message and connection counts.
     pub totals: Totals,
-    /// How long the peers were there.
+    /// How long the load ran.
     pub took: Duration,
-    /// The height of the chain at the end, and whether the node has the same latest block.
-    /// `None` where no blocks are made, after a stop, or if the node is gone.
+    /// The height of the chain at the end, and whether the node has the same tip. `None` without
+    /// blocks, after a stop, or if the node is gone.
     pub tip: Option<(usize, bool)>,
 }
 
-/// Runs the load until its time is over or `stop` completes. Calls `progress` once a second.
+/// Runs the load for its duration or until `stop` completes. Calls `progress` once a second.
 ///
 /// # Errors
 ///
-/// See [`TrafficError`]: of the options, and of the first connection. Later failures are counted
-/// ([`KindTotals::failed`]), and the peer connects again.
+/// See [`TrafficError`], for the options and the first connection. Later failures are counted
+/// ([`KindTotals::failed`]) and the peer reconnects.
 pub async fn run(
     options: &Options,
     stop: impl Future<Output = ()>,
@@ -151,9 +151,9 @@ pub async fn run(
         }
     };
     let took = begun.elapsed();
-    // The counts of now: nobody leaves before they are taken.
+    // Take the counts before the peers disconnect.
     let totals = load.world().totals.clone();
-    // Who stops it does not wait for the node.
+    // After a stop, do not wait for the node.
     let tip = match makes_blocks && in_time {
         true => final_tip(&load).await,
         false => None,
@@ -162,14 +162,14 @@ pub async fn run(
     Ok(Outcome { totals, took, tip })
 }
 
-/// Whether the node has our chain, a few seconds after its last block at the latest.
+/// Checks whether the node has our tip, for a few seconds after the last block.
 async fn final_tip(load: &Load) -> Option<(usize, bool)> {
     const TRIES: usize = 10;
     let mut control = Control::open(load.address, load.network, load.engine)
         .await
         .ok()?;
     for attempt in 1..=TRIES {
-        // Blocks are made meanwhile, but a lock is not held while the node answers.
+        // Do not hold the lock while waiting for the node: blocks are still being made.
         let (height, tip) = {
             let world = load.world();
             (world.chain.height(), world.chain.tip().block_hash())
@@ -178,12 +178,12 @@ async fn final_tip(load: &Load) -> Option<(usize, bool)> {
         if agrees || attempt == TRIES {
             return Some((height, agrees));
         }
-        sleep(LOOK).await;
+        sleep(BLOCK_CHECK_INTERVAL).await;
     }
     None
 }
 
-/// Makes transactions as often as they are sent to the node.
+/// Makes transactions at the rate at which they are sent to the node.
 async fn make_transactions(load: Arc<Load>) {
     let rate = load.rates.of(TX);
     if rate.per_second <= 0.0 {
@@ -192,7 +192,7 @@ async fn make_transactions(load: Arc<Load>) {
     let mut rng = StdRng::seed_from_u64(load.seed);
     let mut next = Instant::now();
     loop {
-        // From the last one's time, not from now: a late wake-up makes nothing rarer.
+        // Relative to the last due time, not to now: a late wake-up must not lower the rate.
         next += rates::after(1.0 / rate.per_second, &mut rng);
         sleep_until(next).await;
         let mut world = load.world();
@@ -201,14 +201,14 @@ async fn make_transactions(load: Arc<Load>) {
     }
 }
 
-/// Makes blocks, `every` so often on average, and when coins run out.
+/// Makes a block on average once per `every`, and whenever coins run out.
 async fn make_blocks(load: Arc<Load>, every: Duration, announce: watch::Sender<()>) {
-    // Not the numbers of the transactions.
+    // A random stream of its own, not that of the transactions.
     let mut rng = StdRng::seed_from_u64(!load.seed);
     loop {
         let next = Instant::now() + rates::after(every.as_secs_f64(), &mut rng);
         while Instant::now() < next && !load.world().chain.needs_block() {
-            sleep_until(next.min(Instant::now() + LOOK)).await;
+            sleep_until(next.min(Instant::now() + BLOCK_CHECK_INTERVAL)).await;
         }
         {
             let mut world = load.world();
@@ -219,7 +219,7 @@ async fn make_blocks(load: Arc<Load>, every: Duration, announce: watch::Sender<(
     }
 }
 
-/// The network whose genesis block is ours.
+/// The rust-bitcoin network with our network's genesis block.
 fn genesis_of(network: Network) -> bitcoin::Network {
     match network {
         Network::Testnet3 => bitcoin::Network::Testnet,

@@ -1,4 +1,4 @@
-//! What the peers of a load share.
+//! State shared by the peers of a load.
 
 use crate::chain::Chain;
 use crate::rates::Rates;
@@ -9,18 +9,18 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// What the peers share.
+/// State shared by the peers.
 pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     pub(crate) network: Network,
     pub(crate) engine: Engine,
     pub(crate) seed: u64,
     pub(crate) rates: Rates,
-    /// How many peers relay transactions, and how many send anything.
+    /// Number of peers that relay transactions, and of peers that send anything.
     pub(crate) relaying: usize,
     pub(crate) talking: usize,
     pub(crate) makes_blocks: bool,
-    /// Changes with each block of ours.
+    /// Changes with each block that we make.
     pub(crate) new_block: watch::Receiver<()>,
     pub(crate) world: Mutex<World>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct World {
 
 impl Load {
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
-        // What is in it are counts and a chain that grows at its end.
+        // Safe after a panic: the contents are counts and an append-only chain.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

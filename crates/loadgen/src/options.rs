@@ -1,4 +1,4 @@
-//! What a load is to be, its bounds, and why there is none.
+//! The options of a load and their limits.
 
 use crate::chain::ChainError;
 use crate::connection::ConnectionError;
@@ -11,44 +11,44 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The most peers. Each takes a file descriptor, of which a process has 1024.
+/// Maximum number of peers. Each needs a file descriptor, and a process has 1024 by default.
 pub const MAX_PEERS: usize = 500;
 
-/// The longest load.
+/// Maximum duration of a load.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// The most messages per second that the peers send of themselves, all together.
+/// Maximum number of unsolicited messages per second, over all peers.
 pub const MAX_RATE: f64 = 20_000.0;
 
-/// What to do to which node.
+/// The options of a load.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The node.
     pub address: SocketAddr,
     /// Its network.
     pub network: Network,
-    /// How many peers speak v1.
+    /// Number of peers that speak v1.
     pub v1: usize,
-    /// How many peers speak v2.
+    /// Number of peers that speak v2.
     pub v2: usize,
-    /// The kinds of both.
+    /// The proportions of the kinds, for both transports.
     pub mix: Mix,
-    /// How long.
+    /// How long to run.
     pub duration: Duration,
-    /// What all peers send together.
+    /// What all peers together send.
     pub rates: Rates,
-    /// The mean time from one block to the next, on regtest.
+    /// Mean time between blocks, on regtest.
     pub block_every: Duration,
-    /// Two loads with the same seed send the same.
+    /// Loads with the same seed send the same messages.
     pub seed: u64,
-    /// Consent to an address that is not this machine's: it needs both.
+    /// Consent to a load on another machine. Requires `i_own_this_node` too.
     pub not_loopback: bool,
     /// See [`Options::not_loopback`].
     pub i_own_this_node: bool,
 }
 
 impl Options {
-    /// Whether [`run`](crate::run) would begin.
+    /// Checks the options, as [`run`](crate::run) does.
     ///
     /// # Errors
     ///
@@ -74,41 +74,41 @@ impl Options {
     }
 }
 
-/// Why there is no load.
+/// Why a load cannot run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TrafficError {
-    /// The node may be somebody else's.
+    /// The node may belong to somebody else.
     NotLoopback {
         /// The address.
         address: SocketAddr,
     },
-    /// No peers are asked for.
+    /// No peers requested.
     NoPeers,
     /// More than [`MAX_PEERS`] peers.
     ManyPeers {
-        /// How many.
+        /// Their number.
         peers: usize,
     },
     /// Longer than [`MAX_DURATION`].
     Long {
-        /// How long.
+        /// The duration.
         duration: Duration,
     },
     /// More than [`MAX_RATE`] messages per second.
     Fast {
-        /// How many.
+        /// The rate.
         per_second: f64,
     },
-    /// The cipher backend that the environment asks for does not exist here.
+    /// The environment requests a cipher backend that does not exist here.
     Backend(BackendError),
     /// The first connection failed.
     Connection(ConnectionError),
     /// The node's `headers` message is malformed.
     Headers,
-    /// There can be no blocks on the node's chain.
+    /// No blocks can be built on the node's chain.
     Chain(ChainError),
-    /// The node did not make the first blocks its best chain.
+    /// The node did not accept the first blocks.
     BlocksRefused,
 }
 
@@ -117,19 +117,22 @@ impl fmt::Display for TrafficError {
         match self {
             Self::NotLoopback { address } => write!(
                 f,
-                "{address} is not a loopback address: a load on a node of others is an attack. \
-                 If it is yours, say so with --not-loopback and --i-own-this-node"
+                "{address} is not a loopback address: a load on someone else's node is an attack. \
+                 If the node is yours, confirm with --not-loopback and --i-own-this-node"
             ),
             Self::NoPeers => f.write_str("no peers: give --v1 N, --v2 N or both"),
             Self::ManyPeers { peers } => {
-                write!(f, "{peers} peers: {MAX_PEERS} are the most")
+                write!(f, "{peers} peers: {MAX_PEERS} are the maximum")
             }
             Self::Long { duration } => {
-                write!(f, "{duration:?} is too long: {MAX_DURATION:?} is the most")
+                write!(
+                    f,
+                    "{duration:?} is too long: the maximum is {MAX_DURATION:?}"
+                )
             }
             Self::Fast { per_second } => write!(
                 f,
-                "{per_second:.0} messages per second are too many: {MAX_RATE} are the most; \
+                "{per_second:.0} messages per second are too many: the maximum is {MAX_RATE}; \
                  lower --factor"
             ),
             Self::Backend(error) => error.fmt(f),
@@ -137,8 +140,8 @@ impl fmt::Display for TrafficError {
             Self::Headers => f.write_str("the node's headers message is malformed"),
             Self::Chain(error) => error.fmt(f),
             Self::BlocksRefused => f.write_str(
-                "the node did not take the first blocks: see its log, and start it with an empty \
-                 data directory",
+                "the node did not accept the first blocks: see its log, and start it with an \
+                 empty data directory",
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! Payloads of the messages that the peers send and read, with the types of rust-bitcoin.
+//! Payloads of the messages that the peers send and read, converted to rust-bitcoin's types.
 
 use bitcoin::BlockHash;
 use bitcoin::block::Header;
@@ -16,11 +16,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// Length of an IPv4 entry in `addrv2`, in bytes.
 pub(crate) const ADDRESS_LEN: usize = 13;
 
-/// The most entries of an `inv` of ours, and of addresses.
+/// Maximum number of entries in an `inv`, and of addresses, that we send.
 pub(crate) const MAX_INVENTORY: usize = 1000;
 pub(crate) const MAX_ADDRESSES: usize = 1000;
 
-/// A `version`. The user agent names the kind of peer, so that the node's own tools show it.
+/// Encodes a `version`. Its user agent names the kind of peer, visible in the node's own tools.
 pub(crate) fn version(kind: &str, relay: bool, height: usize, rng: &mut StdRng) -> Vec<u8> {
     let version = Version {
         protocol: PROTOCOL_VERSION,
@@ -47,7 +47,7 @@ pub(crate) fn headers(headers: &[Header]) -> Vec<u8> {
     payload::encode_headers(&headers)
 }
 
-/// The headers in a `headers` message; `None` if it is malformed.
+/// Decodes a `headers` message. `None` if it is malformed.
 pub(crate) fn decode_headers(bytes: &[u8]) -> Option<Vec<Header>> {
     let headers = payload::decode_headers(bytes).ok()?;
     let headers = headers.iter().map(|header| deserialize(&header.0).ok());
@@ -60,14 +60,14 @@ pub(crate) fn getheaders(locator: &[BlockHash]) -> Vec<u8> {
     payload::encode_getheaders(&locator)
 }
 
-/// The locator of a `getheaders`; `None` if it is malformed.
+/// Decodes the locator of a `getheaders`. `None` if it is malformed.
 pub(crate) fn decode_getheaders(bytes: &[u8]) -> Option<Vec<BlockHash>> {
     let locator = payload::decode_getheaders(bytes).ok()?;
     let hash = |hash: payload::BlockHash| BlockHash::from_byte_array(hash.0);
     Some(locator.into_iter().map(hash).collect())
 }
 
-/// An entry of an inventory. `hash` is one of rust-bitcoin's types.
+/// An inventory entry. `hash` has one of rust-bitcoin's types.
 pub(crate) fn inventory(kind: InventoryType, hash: impl Hash<Bytes = [u8; 32]>) -> Inventory {
     Inventory {
         kind,
@@ -75,8 +75,8 @@ pub(crate) fn inventory(kind: InventoryType, hash: impl Hash<Bytes = [u8; 32]>) 
     }
 }
 
-/// An `addrv2` of `count` addresses. They are of the network for documentation
-/// (192.0.2.0/24), which nodes neither keep, relay nor connect to.
+/// Encodes an `addrv2` with `count` addresses from the range for documentation (192.0.2.0/24).
+/// Nodes neither keep them, nor relay them, nor connect to them.
 pub(crate) fn addresses(count: usize, rng: &mut StdRng) -> Vec<u8> {
     let time = unix_time();
     let mut address = || AddrV2Message {
@@ -89,7 +89,7 @@ pub(crate) fn addresses(count: usize, rng: &mut StdRng) -> Vec<u8> {
     serialize(&addresses)
 }
 
-/// Whether an address can belong to nobody but this machine.
+/// Whether an address always belongs to this machine.
 pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
@@ -104,7 +104,7 @@ mod tests {
     use packetlane_p2p::payload::HEADERS_ENTRY_LEN;
     use rand::SeedableRng;
 
-    /// rust-bitcoin reads what we write, and we read what it writes.
+    /// rust-bitcoin decodes what we encode, and vice versa.
     #[test]
     fn payloads_are_those_of_rust_bitcoin() {
         let mut rng = StdRng::seed_from_u64(1);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told() {
+    fn loopback_addresses() {
         for (address, loopback) in [
             ("127.0.0.1:1", true),
             ("127.255.0.1:1", true),

@@ -1,4 +1,4 @@
-//! One peer: connects, introduces itself, and then does what its kind does until the end.
+//! A peer: connects, completes the handshakes, and behaves as its kind until the end.
 
 use crate::connection::{ConnectionError, Transport, Writer, open};
 use crate::kind::Kind;
@@ -29,36 +29,36 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Peers connect one after the other, so far apart.
-const APART: Duration = Duration::from_millis(10);
+/// Interval between the first connections of the peers.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A churning peer's mean time of life, and of its absence, in seconds. Half of all inbound
-/// connections to one node lived under 10 seconds.
+/// Mean lifetime of a churning peer and of the pause before it reconnects, in seconds. On one node,
+/// half of all inbound connections lasted less than 10 seconds.
 const CHURNING_LIFE: f64 = 10.0;
 const CHURNING_PAUSE: f64 = 1.0;
 
-/// Longer than any load lasts.
+/// Longer than any load.
 const FOREVER: Duration = Duration::from_secs(1_000_000_000);
 
-/// How long a peer waits before it connects again after a failure.
+/// Pause before a peer reconnects after a failure.
 const FAILED_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long the node may take to exchange versions.
-const VERSIONS: Duration = Duration::from_secs(20);
+/// Timeout of the version handshake.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes that may wait for the node to read them.
+/// Maximum number of bytes queued for the node.
 const MAX_QUEUED: usize = 16 << 20;
 
-/// Seconds from a block of ours to a peer's announcement of it, on average.
+/// Mean delay from one of our blocks to a peer's announcement of it, in seconds.
 const ANNOUNCED_AFTER: f64 = 0.5;
 
-/// A slow peer asks for a long block this often, in seconds: more than it reads meanwhile.
+/// A slow peer requests a long block this often, in seconds: faster than it can read them.
 const SLOW_QUESTION: f64 = 5.0;
 
-/// Transactions that a peer asks for of those of a compact block, at most.
-const MISSING: usize = 10;
+/// Maximum number of transactions that a peer requests for a compact block.
+const MAX_MISSING: usize = 10;
 
-/// What a peer does of itself.
+/// An unsolicited action of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Inv,
@@ -66,48 +66,48 @@ enum Act {
     Addresses,
     GetHeaders,
     Headers,
-    /// Asks for a transaction that nobody has.
+    /// Requests a transaction that does not exist.
     Unknown,
     AnyBlock,
     LongestBlock,
-    /// Announces our latest block. Once.
+    /// Announces our latest block. Happens once per block.
     Announce,
 }
 
 struct Timer {
     act: Act,
-    /// Mean seconds between two; `None` if it is done once.
+    /// Mean seconds between actions. `None` for a single action.
     mean: Option<f64>,
     next: Instant,
 }
 
-/// A connection after the transport's handshake.
+/// A connection after the transport handshake.
 struct Session<'l> {
     load: &'l Load,
     kind: Kind,
     rng: StdRng,
-    /// Whether an earlier connection of this peer has exchanged versions.
+    /// Whether a previous connection of this peer has completed the version handshake.
     reached: bool,
-    /// To be sent.
+    /// Messages to send.
     queue: Vec<(MessageType, Vec<u8>)>,
     queued: usize,
-    /// Whether versions are exchanged.
+    /// Whether the version handshake is complete.
     ready: bool,
     timers: Vec<Timer>,
-    /// The number of the next of our transactions to announce.
+    /// Number of the next transaction of ours to announce.
     announced: u64,
-    /// Whether the node wants new blocks at once, as compact blocks.
+    /// Whether the node wants new blocks immediately, as compact blocks (BIP152).
     wants_blocks: bool,
-    /// The last block that the node has announced.
+    /// The latest block that the node has announced.
     node_has: Option<BlockHash>,
 }
 
-/// Lives until it is dropped. `index` is the peer's number.
+/// Runs a peer until it is dropped. `index` is its number.
 pub(crate) async fn live(load: Arc<Load>, kind: Kind, transport: Transport, index: u32) {
     // Far apart, as the generator's seeds should be.
     let seed = load.seed ^ u64::from(index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut rng = StdRng::seed_from_u64(seed);
-    sleep(APART * index).await;
+    sleep(CONNECT_INTERVAL * index).await;
     let mut reached = false;
     loop {
         let mut session = Session::new(&load, kind, reached, StdRng::from_rng(&mut rng));
@@ -144,7 +144,7 @@ impl<'l> Session<'l> {
         }
     }
 
-    /// Runs until `end` or an error.
+    /// Runs until `end` or until an error.
     async fn run(&mut self, transport: Transport, end: Instant) -> Result<(), ConnectionError> {
         let Load {
             address,
@@ -160,7 +160,7 @@ impl<'l> Session<'l> {
         let version = payload::version(self.kind.name(), relay, height, &mut self.rng);
         self.send(VERSION, version);
 
-        let give_up = Instant::now() + VERSIONS;
+        let give_up = Instant::now() + VERSION_TIMEOUT;
         let mut flushing = false;
         loop {
             if !flushing && !self.queue.is_empty() {
@@ -229,7 +229,7 @@ impl<'l> Session<'l> {
         Ok(())
     }
 
-    /// Does what is due at `now`.
+    /// Performs the actions that are due at `now`.
     fn act(&mut self, now: Instant) {
         let mut due = Vec::new();
         for timer in &mut self.timers {
@@ -250,7 +250,7 @@ impl<'l> Session<'l> {
         }
     }
 
-    /// The message of an act; `None` if there is nothing to say.
+    /// The message for an action. `None` if there is nothing to send.
     fn perform(&mut self, act: Act) -> Option<(MessageType, Vec<u8>)> {
         let world = self.load.world();
         let chain = &world.chain;
@@ -263,7 +263,7 @@ impl<'l> Session<'l> {
         Some(match act {
             Act::Inv => {
                 let wanted = entries(INV, INVENTORY_ENTRY_LEN, MAX_INVENTORY);
-                // Far behind, the oldest are old news.
+                // If far behind, drop the oldest announcements.
                 let from = self
                     .announced
                     .max(chain.made().saturating_sub(MAX_INVENTORY as u64));
@@ -287,8 +287,8 @@ impl<'l> Session<'l> {
             }
             Act::GetHeaders => (GETHEADERS, payload::getheaders(&chain.locator())),
             Act::Headers => {
-                const MOST: usize = 20;
-                let count = entries(HEADERS, HEADERS_ENTRY_LEN, MOST);
+                const MAX_HEADERS_SENT: usize = 20;
+                let count = entries(HEADERS, HEADERS_ENTRY_LEN, MAX_HEADERS_SENT);
                 (HEADERS, payload::headers(chain.last_headers(count)))
             }
             Act::Unknown => {
@@ -314,7 +314,7 @@ impl<'l> Session<'l> {
                 }
                 match self.wants_blocks {
                     true => (CMPCTBLOCK, mined.compact.clone()),
-                    // With a few before it, which other peers may not have announced yet.
+                    // With a few previous headers, which other peers may not have announced yet.
                     false => (HEADERS, payload::headers(chain.last_headers(3))),
                 }
             }
@@ -340,7 +340,7 @@ impl<'l> Session<'l> {
                     self.introduce();
                 }
             }
-            // Neither asks nor answers.
+            // Sends neither requests nor answers.
             _ if !self.ready || self.kind == Kind::Silent => {}
             PING => self.send(PONG, payload),
             GETDATA => self.answer_getdata(&payload),
@@ -375,7 +375,7 @@ impl<'l> Session<'l> {
         }
     }
 
-    /// What a peer says once, and what it will do from now on.
+    /// Sends what a peer announces once after the handshake, and starts its timers.
     fn introduce(&mut self) {
         let compact = SendCmpct {
             send_compact: false,
@@ -472,8 +472,8 @@ impl<'l> Session<'l> {
         }
     }
 
-    /// Asks for one of the announced transactions in so many as there are peers that do: each
-    /// is asked for once on average.
+    /// Requests one of n announced transactions, where n is the number of peers that announce them.
+    /// So on average, each is requested once.
     fn answer_inv(&mut self, payload: &[u8]) {
         let mut world = self.load.world();
         let mut wanted = Vec::new();
@@ -502,7 +502,7 @@ impl<'l> Session<'l> {
         }
     }
 
-    /// Asks for some of the transactions as often as in the recorded traffic.
+    /// Requests some of the transactions, at the same rate as in the recorded traffic.
     fn answer_compact_block(&mut self, payload: &[u8]) {
         let Some(header) = payload.get(..BLOCK_HEADER_LEN) else {
             return;
@@ -522,7 +522,7 @@ impl<'l> Session<'l> {
         if transactions < 2 || share.is_nan() || self.rng.random_range(0.0..1.0) >= share {
             return;
         }
-        let indexes = (1..transactions as u64).take(MISSING).collect();
+        let indexes = (1..transactions as u64).take(MAX_MISSING).collect();
         let question = BlockTransactionsRequest {
             block_hash,
             indexes,

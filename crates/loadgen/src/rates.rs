@@ -1,4 +1,4 @@
-//! How often the peers of a node send which message, and how long it is.
+//! Frequencies and lengths of the messages that a node's peers send.
 
 use packetlane::bitcoin::message::MessageType;
 use packetlane_p2p::message_type::TX;
@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often one type of message is sent to the node, by all peers together.
+/// The rate of one message type, over all peers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rate {
     /// Messages per second.
@@ -16,7 +16,7 @@ pub struct Rate {
     pub mean_payload: f64,
 }
 
-/// What a node receives from all of its peers, by message type.
+/// The rates of everything that a node receives from its peers, by message type.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     types: BTreeMap<MessageType, Rate>,
@@ -31,20 +31,20 @@ impl FromIterator<(MessageType, Rate)> for Rates {
 }
 
 impl Rates {
-    /// The rates of messages that were received: of each its time in microseconds, its type and
-    /// the length of its payload in bytes, in any order. `None` if they span less than a second.
+    /// Computes the rates of received messages, given as time in microseconds, type and payload
+    /// length in bytes, in any order. `None` if they span less than a second.
     #[must_use]
     pub fn of_messages(
         messages: impl IntoIterator<Item = (u64, MessageType, usize)>,
     ) -> Option<Self> {
-        const SHORTEST: f64 = 1.0;
+        const MIN_SECONDS: f64 = 1.0;
         let (mut first, mut last) = (u64::MAX, 0);
         let mut types = BTreeMap::<_, Rate>::new();
         for (time, message_type, length) in messages {
             first = first.min(time);
             last = last.max(time);
             let rate = types.entry(message_type).or_default();
-            // Sums first.
+            // Add up first, divide later.
             rate.per_second += 1.0;
             rate.mean_payload += length as f64;
         }
@@ -53,10 +53,10 @@ impl Rates {
             rate.mean_payload /= rate.per_second;
             rate.per_second /= seconds;
         }
-        (seconds >= SHORTEST).then_some(Self { types })
+        (seconds >= MIN_SECONDS).then_some(Self { types })
     }
 
-    /// All rates `factor` times as high.
+    /// Multiplies all rates by `factor`.
     #[must_use]
     pub fn times(mut self, factor: f64) -> Self {
         for rate in self.types.values_mut() {
@@ -65,35 +65,35 @@ impl Rates {
         self
     }
 
-    /// The same with another number of transactions per second.
+    /// Replaces the number of transactions per second.
     #[must_use]
     pub fn with_transactions(mut self, per_second: f64) -> Self {
         self.types.entry(TX).or_default().per_second = per_second;
         self
     }
 
-    /// The rate of one type: 0 if it is never sent.
+    /// The rate of one type. 0 if it is never sent.
     #[must_use]
     pub fn of(&self, message_type: MessageType) -> Rate {
         self.types.get(&message_type).copied().unwrap_or_default()
     }
 
-    /// Messages per second, of all types.
+    /// Messages per second of all types.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.types.values().map(|rate| rate.per_second).sum()
     }
 }
 
-/// Draws a number with an exponential distribution.
+/// Draws an exponentially distributed number.
 pub(crate) fn exponential(mean: f64, rng: &mut StdRng) -> f64 {
     -mean * rng.random_range(f64::MIN_POSITIVE..1.0).ln()
 }
 
-/// Draws a time, of `mean` seconds on average and some years at most.
+/// Draws an exponentially distributed time with a mean of `mean` seconds, limited to a few years.
 pub(crate) fn after(mean: f64, rng: &mut StdRng) -> Duration {
-    const MOST: f64 = 1e8;
-    Duration::from_secs_f64(exponential(mean, rng).clamp(0.0, MOST))
+    const MAX_SECONDS: f64 = 1e8;
+    Duration::from_secs_f64(exponential(mean, rng).clamp(0.0, MAX_SECONDS))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Loads on a node that is none: it takes every block and asks for every transaction.
+//! Loads on a fake node that accepts every block and requests every transaction.
 
 use super::*;
 use crate::connection::Paced;
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 #[path = "../../peers/tests/core/rates.rs"]
 mod of_a_node;
 
-/// Rates of a listening node, `factor` times as high.
+/// Rates of a listening node, multiplied by `factor`.
 fn rates(factor: f64) -> Rates {
     let rates = of_a_node::listening(factor);
     let rates = rates.map(|(message_type, per_second, mean_payload)| {
@@ -35,15 +35,15 @@ fn rates(factor: f64) -> Rates {
     rates.collect()
 }
 
-/// What the node saw of a connection.
+/// What the fake node saw of a connection.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     kind: String,
     v2: bool,
     relay: bool,
-    /// Received, by type.
+    /// Received messages by type.
     types: BTreeMap<String, usize>,
-    /// Whether it took all of the node's flood.
+    /// Whether it read all of the node's flood.
     drained: bool,
     closed: bool,
 }
@@ -59,9 +59,9 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     chain: Mutex<Vec<Header>>,
     asked: Mutex<HashSet<Inventory>>,
-    /// Speaks v1 only.
+    /// Speaks only v1.
     v1_only: bool,
-    /// Bytes that every peer is sent after the handshake.
+    /// Bytes that the node sends to every peer after the handshake.
     flood: usize,
 }
 
@@ -122,7 +122,7 @@ impl FakeNode {
         }
     }
 
-    /// The connections of a kind.
+    /// The connections of peers of this kind.
     fn of(&self, kind: Kind) -> Vec<Seen> {
         let seen = self.shared.seen.lock().unwrap();
         seen.iter()
@@ -166,7 +166,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared, index: usize) -> Result<(
                     seen.kind = kind.trim_end_matches(")/").to_owned();
                     seen.relay = version.relay;
                 }
-                // The peer does not look at more than the type.
+                // The peer looks only at the type.
                 writer.push(VERSION, &payload)?;
                 writer.push(VERACK, &[])?;
             }
@@ -213,7 +213,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared, index: usize) -> Result<(
                     .filter(|entry| shared.asked.lock().unwrap().insert(*entry))
                     .collect();
                 writer.push(GETDATA, &encode_inventory(&news))?;
-                // All of it is announced back.
+                // Announce all of them back.
                 writer.push(INV, &encode_inventory(&news))?;
             }
             _ => {}
@@ -241,7 +241,7 @@ async fn run_for(options: &Options) -> Outcome {
 const EVERY: &str = "full-relay,block-relay-only,silent,slow,churning";
 
 #[tokio::test]
-async fn each_kind_does_what_it_says() {
+async fn each_kind_behaves_as_documented() {
     let node = FakeNode::start(false, 0).await;
     let outcome = run_for(&node.options(10, 10, EVERY, 8.0)).await;
     assert_eq!(outcome.totals.reached, 20, "{}", outcome.totals);
@@ -265,7 +265,7 @@ async fn each_kind_does_what_it_says() {
         for one in &seen {
             assert_eq!(one.relay, kind != Kind::BlockRelayOnly, "{kind}");
         }
-        // What the peers count is what the node counts, but for what is on its way at the end.
+        // The peers and the node count the same, except for what is in transit at the end.
         let count = seen.iter().map(|seen| seen.count(VERSION)).sum::<usize>() as u64;
         let missing = count.abs_diff(sent(kind, VERSION));
         let most = u64::from(kind == Kind::Churning) * 4;
@@ -291,7 +291,7 @@ async fn each_kind_does_what_it_says() {
         let seen = node.of(kind);
         for message_type in of_transactions.into_iter().chain([PING, GETDATA, NOTFOUND]) {
             let count: usize = seen.iter().map(|seen| seen.count(message_type)).sum();
-            // Nobody asks for what does not exist.
+            // The node requests only what exists, so no peer sends `notfound`.
             assert_eq!(
                 count > 0,
                 message_type != NOTFOUND,
@@ -312,7 +312,7 @@ async fn each_kind_does_what_it_says() {
     );
     assert!(churning.iter().any(|seen| seen.closed));
 
-    // Transactions and blocks came from those who relay them, and the node has all blocks.
+    // Transactions and blocks came from the peers that relay them, and the node has all blocks.
     assert!(
         totals.fetched > 100 && totals.fetched <= totals.made,
         "{totals}"
@@ -331,7 +331,7 @@ async fn each_kind_does_what_it_says() {
     assert_eq!(outcome.tip, Some((height, true)));
 }
 
-/// Only a slow peer leaves the node with what it has to say.
+/// Only a slow peer leaves the node's messages unread.
 #[tokio::test]
 async fn a_slow_peer_reads_little() {
     let node = FakeNode::start(false, 12 << 20).await;
@@ -366,7 +366,8 @@ async fn rates_are_kept() {
     ] {
         let expected = per_second * seconds;
         let error = (sent(message_type) - expected) / expected.sqrt();
-        // Four standard deviations, and the time until all are connected: on a busy machine, long.
+        // Four standard deviations, and the time until all are connected, which is long on a busy
+        // machine.
         assert!(
             (-4.0 - 0.4 * expected.sqrt()..4.0).contains(&error),
             "{message_type}: {} for {expected:.0}",
@@ -382,7 +383,7 @@ async fn rates_are_kept() {
 }
 
 #[tokio::test]
-async fn a_node_without_v2_is_told() {
+async fn a_node_without_v2_is_reported() {
     let node = FakeNode::start(true, 0).await;
     let outcome = run_for(&node.options(2, 1, "full-relay", 1.0)).await;
     let full = &outcome.totals.kinds[&Kind::FullRelay];
@@ -396,7 +397,7 @@ async fn a_node_without_v2_is_told() {
 }
 
 #[tokio::test]
-async fn it_ends_when_told_and_is_repeatable() {
+async fn it_stops_on_request_and_is_repeatable() {
     let node = FakeNode::start(false, 0).await;
     let mut options = node.options(1, 0, "full-relay", 3600.0);
     let begun = Instant::now();
@@ -411,7 +412,7 @@ async fn it_ends_when_told_and_is_repeatable() {
     assert!((1..=3).contains(&seconds) && outcome.tip.is_none());
     assert!(outcome.took >= Duration::from_secs(1));
 
-    // The chain that the first load made is built on.
+    // The second load extends the chain of the first.
     let height = node.shared.chain.lock().unwrap().len() - 1;
     options.duration = Duration::from_millis(500);
     let outcome = run_for(&options).await;
@@ -420,7 +421,7 @@ async fn it_ends_when_told_and_is_repeatable() {
 }
 
 #[tokio::test]
-async fn what_is_out_of_bounds_is_refused() {
+async fn options_out_of_bounds_are_rejected() {
     let node = FakeNode::start(false, 0).await;
     let good = node.options(1, 1, EVERY, 1.0);
     assert!(good.check().is_ok());
@@ -436,7 +437,7 @@ async fn what_is_out_of_bounds_is_refused() {
         ),
         (
             &|options| (options.v1, options.v2) = (usize::MAX, 1),
-            "peers: 500 are the most",
+            "peers: 500 are the maximum",
         ),
         (&|options| (options.v1, options.v2) = (0, 0), "no peers"),
         (
@@ -456,7 +457,7 @@ async fn what_is_out_of_bounds_is_refused() {
         assert!(error.contains(expected), "{error}");
     }
 
-    // Another machine's address: with both consents only, and nothing is sent before.
+    // Another machine's address needs both consents. Nothing is sent before.
     let elsewhere = "192.0.2.1:18444".parse().unwrap();
     for consents in [[false, false], [true, false], [false, true], [true, true]] {
         let result = refused(&|options| {

@@ -1,4 +1,4 @@
-//! What was sent and received, by kind of peer and by message type.
+//! Counts of sent and received messages, by kind of peer and by message type.
 
 use crate::kind::Kind;
 use packetlane::bitcoin::message::MessageType;
@@ -6,40 +6,40 @@ use packetlane_p2p::peer::Count;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many message types of a kind are counted separately. A node could invent any number.
+/// Maximum number of message types counted separately per kind. A node could invent any number.
 const MAX_TYPES: usize = 64;
 
 /// The counts of one kind of peer.
 #[derive(Clone, Debug, Default)]
 pub struct KindTotals {
-    /// Peers of this kind that have finished the version handshake and are connected now.
+    /// Peers of this kind that are connected now, after the version handshake.
     pub connected: usize,
-    /// Connections that finished the version handshake.
+    /// Connections that completed the version handshake.
     pub opened: u64,
-    /// Connections that failed or that the node closed.
+    /// Connections that failed or were closed by the node.
     pub failed: u64,
-    /// What the last of those failed with.
+    /// The reason of the last failure.
     pub failure: Option<String>,
-    /// Sent and received, by message type: bytes with framing, without handshakes of v2.
+    /// Messages sent and received, by type. Bytes include framing but not v2 handshakes.
     pub types: BTreeMap<MessageType, [Count; 2]>,
-    /// Received messages of a type after the first 64.
+    /// Received messages of further types, beyond the first 64.
     pub other: Count,
 }
 
-/// Everything that is counted.
+/// All counts.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// By kind.
     pub kinds: BTreeMap<Kind, KindTotals>,
-    /// Peers that have finished a version handshake at least once.
+    /// Peers that completed a version handshake at least once.
     pub reached: usize,
-    /// Transactions made.
+    /// Number of transactions made.
     pub made: u64,
-    /// Those that the node asked for.
+    /// Transactions that the node requested.
     pub fetched: u64,
-    /// Those that the node announced to a peer, which it does after it has checked them.
+    /// Transactions that the node announced to a peer, which it does after validating them.
     pub relayed: u64,
-    /// Blocks made, without those of the start.
+    /// Number of blocks made, without those at the start.
     pub mined: u64,
 }
 
@@ -48,13 +48,13 @@ impl Totals {
         self.kinds.entry(kind).or_default()
     }
 
-    /// Peers that are connected now.
+    /// Number of peers that are connected now.
     #[must_use]
     pub fn connected(&self) -> usize {
         self.kinds.values().map(|kind| kind.connected).sum()
     }
 
-    /// Sent and received, by all kinds.
+    /// Messages sent and received, over all kinds.
     #[must_use]
     pub fn all(&self) -> [Count; 2] {
         let all = self.kinds.values().map(KindTotals::all);
@@ -75,7 +75,7 @@ impl KindTotals {
         }
     }
 
-    /// Sent and received, of all types.
+    /// Messages sent and received, over all types.
     #[must_use]
     pub fn all(&self) -> [Count; 2] {
         let types = self.types.values().copied();
@@ -87,7 +87,7 @@ fn sum([sent, received]: [Count; 2], [more_sent, more_received]: [Count; 2]) -> 
     [sent.plus(more_sent), received.plus(more_received)]
 }
 
-/// Two tables: by kind, and by message type.
+/// Two tables: by kind and by message type.
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, [sent, received]: [Count; 2]| {
@@ -119,7 +119,7 @@ impl fmt::Display for Totals {
         writeln!(f)?;
         head(f, "message type")?;
         for (message_type, counts) in types {
-            // A node's type may hold a byte that the terminal would obey.
+            // A type from the node may contain control characters.
             let name = message_type.name().escape_debug().to_string();
             row(f, &name, counts)?;
         }
@@ -133,7 +133,7 @@ impl fmt::Display for Totals {
         for (kind, totals) in &self.kinds {
             write!(f, "{kind:<17} {:>10} {:>10}", totals.opened, totals.failed)?;
             match &totals.failure {
-                Some(failure) => writeln!(f, "  the last: {failure}")?,
+                Some(failure) => writeln!(f, "  last failure: {failure}")?,
                 None => writeln!(f)?,
             }
         }

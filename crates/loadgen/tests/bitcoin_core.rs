@@ -1,5 +1,5 @@
-//! A load on Bitcoin Core, if the environment variable `BITCOIND_EXE` names it: what the node
-//! itself says of its peers, its mempool and its chain.
+//! A load on Bitcoin Core, if the environment variable `BITCOIND_EXE` names it. Compares with the
+//! node's own view of its peers, mempool and chain.
 
 #[path = "../../peers/tests/core/mod.rs"]
 mod core;
@@ -44,7 +44,7 @@ fn bitcoin_core_validates_and_relays() {
     assert!(second as u64 >= SECONDS - 2, "{second}");
     assert_eq!(totals.reached, PEERS, "{totals}");
 
-    // All at once, but for those that are about to come back.
+    // All are connected, except those about to reconnect.
     let mut seen = BTreeMap::<(String, String), Vec<&Value>>::new();
     for peer in &best {
         let (_, kind) = peer["subver"].as_str().unwrap().split_once('(').unwrap();
@@ -73,16 +73,18 @@ fn bitcoin_core_validates_and_relays() {
     }
     assert!(of(Kind::Churning).opened > 4, "{totals}");
 
-    // Transactions: fetched, checked, relayed to other peers. Blocks: those of the load.
+    // Transactions were requested, validated and relayed to other peers. Blocks are those of the
+    // load.
     assert!(most_in_mempool > 100, "{most_in_mempool}");
     assert!(totals.fetched * 2 > totals.made, "{totals}");
-    // Whom the node tells first of a transaction is by chance, and who has it by then is not told.
+    // The node announces a transaction to random peers first, and not to those that have it by
+    // then.
     assert!(totals.relayed > 20 && totals.mined > 0, "{totals}");
     let (height, agrees) = outcome.tip.unwrap();
     assert!(agrees, "{totals}");
     assert_eq!(node.call("getblockcount"), height);
 
-    // A second load builds on the chain of the first.
+    // A second load extends the chain of the first.
     let mut again = options.clone();
     again.duration = Duration::from_secs(3);
     let outcome = runtime

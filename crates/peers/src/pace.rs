@@ -9,7 +9,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Minimum assumed load of the message thread, as a share of a core: 3 % of a nearly idle thread
 /// would leave almost no window.
-const LEAST: f64 = 0.02;
+const MIN_LOAD: f64 = 0.02;
 
 /// Computes the pause after each window so that the probes add a given share to the message
 /// thread's run time.
@@ -58,7 +58,7 @@ impl Pace {
             return Duration::ZERO;
         }
         // Nanoseconds per microsecond: a share of a core, times 1000.
-        let own = (self.own_ns / self.observed.max(1.0)).max(1000.0 * LEAST);
+        let own = (self.own_ns / self.observed.max(1.0)).max(1000.0 * MIN_LOAD);
         let micros = probes as f64 / own / self.most - window as f64;
         Duration::try_from_secs_f64(micros.max(0.0) / 1e6)
             .map_or(MAX_PAUSE, |pause| pause.min(MAX_PAUSE))
