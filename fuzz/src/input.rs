@@ -1,6 +1,6 @@
-//! What an input decides: lengths, cuts, damage.
+//! Decisions taken from an input: lengths, cuts, damage.
 
-/// Bytes from which decisions are taken, then zeros.
+/// Bytes from which decisions are taken; zeros after their end.
 pub(crate) struct Input<'d> {
     pub(crate) rest: &'d [u8],
 }
@@ -25,16 +25,16 @@ impl<'d> Input<'d> {
         self.byte() & 1 == 1
     }
 
-    pub(crate) fn bytes(&mut self, most: usize) -> &'d [u8] {
-        let len = self.below(most + 1).min(self.rest.len());
+    pub(crate) fn bytes(&mut self, max: usize) -> &'d [u8] {
+        let len = self.below(max + 1).min(self.rest.len());
         let (bytes, rest) = self.rest.split_at(len);
         self.rest = rest;
         bytes
     }
 
-    /// Up to `most` pseudo-random bytes. Takes two bytes of the input.
-    pub(crate) fn noise(&mut self, most: usize) -> Vec<u8> {
-        let len = self.below(most + 1);
+    /// Up to `max` pseudo-random bytes. Consumes two bytes of the input.
+    pub(crate) fn noise(&mut self, max: usize) -> Vec<u8> {
+        let len = self.below(max + 1);
         (0..len).map(|i| (i * i / 3 + len) as u8).collect()
     }
 

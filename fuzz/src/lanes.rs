@@ -1,11 +1,11 @@
-//! The kernels of `packetlane-lanes`: every backend of this CPU makes the same bytes and
-//! outcomes of one list of jobs as the portable one does.
+//! The kernels of `packetlane-lanes`: for a list of jobs, every backend of this CPU must produce
+//! the same bytes and outcomes as the portable one.
 
 use super::input::Input;
 use packetlane_lanes::{AesKey, Backend, GcmKey, Header, Job, Key, Outcome, TAG_LEN, Work};
 
-/// Lists of packets with ChaCha20-Poly1305 and AES-GCM, some of them damaged; headers of QUIC
-/// to mask; messages to hash. Returns whether a packet was authentic.
+/// Runs lists of packets with ChaCha20-Poly1305 and AES-GCM, some of them damaged; masks QUIC
+/// headers; hashes messages. Returns whether a packet was authentic.
 pub fn lanes(data: &[u8]) -> bool {
     let input = || Input { rest: data };
     match data.first().map_or(0, |byte| byte % 4) {
@@ -22,7 +22,7 @@ pub fn lanes(data: &[u8]) -> bool {
     }
 }
 
-/// Runs `run` on every backend that this CPU has; the results must be equal. Returns whether a
+/// Runs `run` on every backend of this CPU and checks that the results are equal. Returns whether a
 /// packet was authentic.
 fn on_every_backend(run: impl Fn(Backend) -> (Vec<Outcome>, Vec<u8>)) -> bool {
     let expected = run(Backend::Portable);
@@ -30,7 +30,7 @@ fn on_every_backend(run: impl Fn(Backend) -> (Vec<Outcome>, Vec<u8>)) -> bool {
         if backend != Backend::Portable && backend.is_available() {
             let (outcomes, bytes) = run(backend);
             assert_eq!(outcomes, expected.0, "{backend:?}");
-            assert!(bytes == expected.1, "{backend:?} made other bytes");
+            assert!(bytes == expected.1, "{backend:?} produced other bytes");
         }
     }
     expected.0.contains(&Outcome::Authentic)
@@ -62,7 +62,7 @@ fn packets(input: &mut Input, keys: usize) -> (Vec<u8>, Vec<Job>) {
     (bytes, jobs)
 }
 
-/// Damages some of the sealed packets. Returns the outcome with which each must be opened.
+/// Damages some of the sealed packets. Returns the expected outcome of opening each.
 fn damage(input: &mut Input, bytes: &mut [u8], jobs: &[Job]) -> Vec<Outcome> {
     let mut expected = Vec::new();
     for job in jobs {
@@ -110,8 +110,8 @@ fn chacha20poly1305(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8
     (outcomes, seen)
 }
 
-/// Seals packets one by one, with some of their keystream precomputed, which must give what the list gave; and opens
-/// them, some `damaged`.
+/// Seals packets one by one, with some of their keystream precomputed, and compares with the batch.
+/// Then opens them, some `damaged`.
 fn check_single(
     backend: Backend,
     input: &mut Input,
@@ -131,7 +131,7 @@ fn check_single(
         kernels.seal_single(key, &keystream, &mut ours, job);
         keystreams.push(keystream);
     }
-    assert!(ours == sealed, "a packet alone is sealed to other bytes");
+    assert!(ours == sealed, "a single packet is sealed to other bytes");
     ours.copy_from_slice(damaged);
     for (job, keystream) in jobs.iter().zip(&keystreams) {
         let key = &keys[job.key];
@@ -169,7 +169,7 @@ fn gcm(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     (outcomes, seen)
 }
 
-/// What was opened is the plaintext.
+/// Checks that the opened packets contain the plaintext.
 fn check_opened(
     plain: &[u8],
     bytes: &[u8],
@@ -181,12 +181,12 @@ fn check_opened(
     for (job, outcome) in jobs.iter().zip(outcomes) {
         let text = job.text as usize..(job.text + job.text_len) as usize;
         if *outcome == Outcome::Authentic {
-            assert!(bytes[text.clone()] == plain[text], "opened to another text");
+            assert!(bytes[text.clone()] == plain[text], "opened to other text");
         }
     }
 }
 
-/// Header protection with both ciphers, of headers that do not overlap.
+/// Header protection with both ciphers, on headers that do not overlap.
 fn headers(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     let aes = [
         AesKey::aes128(&[input.byte(); 16]),
@@ -217,7 +217,7 @@ fn headers(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
         .kernels()
         .chacha20_mask_headers(&mut bytes, &keys, &headers);
     seen.extend_from_slice(&bytes);
-    // A mask applied twice is none, since the sample is not masked.
+    // Applying a mask twice restores the header, because the sample is not masked.
     backend
         .kernels()
         .aes_mask_headers(&mut bytes, &aes.each_ref(), &headers);

@@ -1,10 +1,9 @@
-//! The fuzz targets as plain functions of bytes. `cargo fuzz` calls them with inputs that it
-//! evolves, and `crates/packetlane/tests/fuzz_smoke.rs` with inputs that are the same in every
-//! run.
+//! The fuzz targets as plain functions of bytes. `cargo fuzz` calls them with evolving inputs,
+//! `crates/packetlane/tests/fuzz_smoke.rs` with the same inputs in every run.
 //!
-//! Each target takes its decisions (roles, lengths, cuts, damage) and its data from the same
-//! bytes. It panics if the library breaks a promise, and returns whether the input led to a
-//! complete message or session, so that a caller can see how far its inputs reach.
+//! Each target takes both decisions (roles, lengths, cuts, damage) and data from its input. It
+//! panics if the library breaks a guarantee. It returns whether the input led to a complete message
+//! or session, so a caller can see how far its inputs reach.
 
 use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, OpenError, PacketKind, Progress, Role, Session,
@@ -25,8 +24,7 @@ pub use lanes::lanes;
 
 const MAGIC: [u8; 4] = Network::Regtest.magic();
 
-/// Runs `target` on every backend that this CPU has. What it returns must not depend on the
-/// backend.
+/// Runs `target` on every backend of this CPU and checks that the results are equal.
 fn on_every_backend<R: PartialEq>(target: impl Fn(Engine) -> R) -> R {
     let expected = target(Engine::portable());
     for &backend in Backend::ALL {
@@ -58,7 +56,7 @@ fn config(engine: Engine, seed: u8) -> HandshakeConfig {
     HandshakeConfig::new(MAGIC, engine, [seed; 32], [seed + 1; 32])
 }
 
-/// A handshake that receives arbitrary bytes, or a peer's bytes with one changed.
+/// A handshake that receives arbitrary bytes, or a peer's bytes with one of them changed.
 pub fn handshake(data: &[u8]) -> bool {
     on_every_backend(|engine| {
         let mut input = Input { rest: data };
@@ -71,8 +69,8 @@ pub fn handshake(data: &[u8]) -> bool {
     .1
 }
 
-/// Nobody without the peer's secret completes a handshake, and only v1's own first bytes are
-/// taken for v1. Returns what was sent to the stranger.
+/// Checks that a handshake never completes without the peer's secret, and that only the start of a
+/// v1 message is detected as v1. Returns what was sent to the peer.
 fn arbitrary_handshake(engine: Engine, input: &mut Input, role: Role) -> Vec<u8> {
     let mut first = [&MAGIC[..], b"version\0\0\0\0\0"].concat();
     first.truncate(input.below(first.len() + 1));
@@ -122,8 +120,8 @@ fn arbitrary_handshake(engine: Engine, input: &mut Input, role: Role) -> Vec<u8>
     sent
 }
 
-/// A real peer's bytes, cut anywhere: a session if they are unchanged, and none if one byte was
-/// changed. Returns the peer's bytes, and whether they led to a session.
+/// A real peer's bytes, cut anywhere: they lead to a session if unchanged, and to none if one byte
+/// was changed. Returns the peer's bytes and whether they led to a session.
 fn authentic_handshake(engine: Engine, input: &mut Input, role: Role) -> (Vec<u8>, bool) {
     let mut dressed = |seed| HandshakeConfig {
         garbage: input.noise(Handshake::MAX_GARBAGE_LEN),
@@ -167,7 +165,7 @@ fn authentic_handshake(engine: Engine, input: &mut Input, role: Role) -> (Vec<u8
                 assert_eq!(session.id(), other.id());
                 return (transcript, true);
             }
-            Ok(Progress::V1(_)) => panic!("a public key was taken for v1's first message"),
+            Ok(Progress::V1(_)) => panic!("a public key was detected as v1"),
             Err(error) => {
                 assert!(damaged, "{error}");
                 return (transcript, false);
@@ -176,14 +174,14 @@ fn authentic_handshake(engine: Engine, input: &mut Input, role: Role) -> (Vec<u8
     }
 }
 
-/// A session that receives arbitrary bytes, or a peer's packets with one byte changed, in a
+/// A session that receives arbitrary bytes, or a peer's packets with one byte changed. It shares a
 /// batch with another session, which must not be affected.
 pub fn opener(data: &[u8]) -> bool {
     let (_, messages, _) = on_every_backend(|engine| opener_on(engine, data));
     !messages.is_empty()
 }
 
-/// What was sent, the messages that it led to, and the error.
+/// Returns what was sent, the messages received, and the error.
 fn opener_on(engine: Engine, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Option<OpenError>) {
     let mut input = Input { rest: data };
     let mut secret = [7; 32];
@@ -194,7 +192,7 @@ fn opener_on(engine: Engine, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Option<Open
     let limit = input.below(3000);
     session.inbound.set_receive_limit(limit);
 
-    // What the session is sent, and which contents it must return.
+    // The bytes for the session, and the contents that it must return.
     let mut stream = Vec::new();
     let mut expected = Vec::new();
     let mut ends = Vec::new();
@@ -244,9 +242,9 @@ fn opener_on(engine: Engine, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Option<Open
                     assert_eq!(error, None, "packets after an error");
                     assert_eq!(added, batch.len() - before);
                 }
-                // Packets from before it still come.
+                // Packets before the damage are still returned.
                 Err(OpenError::TooLong { .. }) => {}
-                Err(new) => assert_eq!(error, Some(new), "an error that did not come before"),
+                Err(new) => assert_eq!(error, Some(new), "an error that was not reported before"),
             }
         }
         let mut packet = Vec::new();
@@ -283,7 +281,7 @@ fn opener_on(engine: Engine, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Option<Open
     (stream, got, error)
 }
 
-/// Messages in packets and in v1's frames: arbitrary bytes, and messages made from them.
+/// Messages in packets and in v1 frames: arbitrary bytes, and messages made from them.
 pub fn codec(data: &[u8]) -> bool {
     let mut whole = false;
     if let Ok((message_type, payload)) = MessageType::decode(data) {
@@ -377,7 +375,7 @@ pub fn blocks(data: &[u8]) -> bool {
     let key = Obfuscation([0, 1, 2, 3, 4, 5, 6, input.byte()]);
     let pieces = [1 + input.below(50), 1 + input.below(2000)];
     let found = scan(&MAGIC, key, &file, &pieces);
-    // Noise that contains a magic may hide the block after it.
+    // Noise that contains the magic may hide the block after it.
     let magics = file.windows(4).filter(|window| *window == MAGIC).count();
     if !damaged && magics == good.len() {
         for block in &good {
@@ -396,7 +394,7 @@ fn verifier(hasher: Hasher) -> Verifier {
     Verifier::new(hasher, Network::Regtest)
 }
 
-/// Verifies a block with a used verifier, and with a new one on every backend.
+/// Verifies a block with a reused verifier, and with a new one on every backend.
 fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
     let verdict = verifier.verify(block);
     let again = on_every_backend(|engine| {
@@ -418,7 +416,7 @@ fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
     verdict.is_ok()
 }
 
-/// The blocks in a file. They must not depend on the pieces in which the file is read.
+/// Finds the blocks in a file. The result must not depend on the sizes of the reads.
 fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize]) -> Vec<&'f [u8]> {
     let in_pieces = |piece: usize| {
         let mut scanner = Scanner::new(*magic, key, verifier(Hasher::best()));
@@ -440,12 +438,12 @@ fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize])
     for &piece in pieces {
         assert_eq!(in_pieces(piece), found, "in pieces of {piece}");
     }
-    // Between the results, and after the last, lie only zeros of the file.
+    // Between the blocks and after the last one, there are only zeros.
     let mut place = 0;
     let zeros_to = |end: usize, place: usize| {
         let mut gap = file[place..end].to_vec();
         key.apply(place as u64, &mut gap);
-        assert!(gap.iter().all(|&byte| byte == 0), "bytes are left out");
+        assert!(gap.iter().all(|&byte| byte == 0), "bytes were skipped");
         end
     };
     let mut blocks = Vec::new();
@@ -468,9 +466,9 @@ fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize])
     blocks
 }
 
-/// A valid block of up to four transactions, some with witnesses.
+/// A valid block with up to four transactions, some with witnesses.
 fn good_block(input: &mut Input) -> Vec<u8> {
-    // Scripts and the like are short, with their length in front.
+    // Scripts and the like are short and length-prefixed.
     let mut short = |most| {
         let noise = input.noise(most);
         [&[noise.len() as u8], &noise[..]].concat()
@@ -545,7 +543,7 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     block
 }
 
-/// A transaction in four parts: version; marker and flag, if it has a witness; inputs and
+/// Encodes a transaction in four parts: version; marker and flag if it has a witness; inputs and
 /// outputs; witness and lock time.
 fn transaction(body: Vec<u8>, witness: Vec<u8>) -> [Vec<u8>; 4] {
     let marker = match witness.is_empty() {
@@ -560,7 +558,7 @@ fn transaction(body: Vec<u8>, witness: Vec<u8>) -> [Vec<u8>; 4] {
     ]
 }
 
-/// QUIC datagrams: arbitrary ones, none of which may open, or a peer's packets, some of them
+/// QUIC datagrams: arbitrary ones, none of which may open; or a peer's packets, some of them
 /// damaged, in a batch with another connection's.
 pub fn quic(data: &[u8]) -> bool {
     let (_, opened) = on_every_backend(|engine| {
@@ -580,7 +578,7 @@ fn quic_secret(input: &mut Input, seed: u8) -> Secret {
     Secret::new(suite, version, &secret[..suite.secret_len()]).expect("the suite's length")
 }
 
-/// Returns the datagrams as opening leaves them.
+/// Returns the datagrams as they are after opening.
 fn arbitrary_datagrams(engine: Engine, input: &mut Input) -> Vec<u8> {
     let mut opener = quic::Opener::new(quic_secret(input, 1));
     opener.set_expected(u64::MAX >> input.below(64));
@@ -590,7 +588,7 @@ fn arbitrary_datagrams(engine: Engine, input: &mut Input) -> Vec<u8> {
     while !input.rest.is_empty() {
         let mut datagram = Vec::new();
         if input.flag() {
-            // With a known version, so that parsing gets further.
+            // Use a known version, so that parsing gets further.
             let version = Version::ALL[input.below(2)].number();
             datagram.push(0xc0 | input.byte());
             datagram.extend(version.to_be_bytes());
@@ -636,7 +634,7 @@ fn arbitrary_datagrams(engine: Engine, input: &mut Input) -> Vec<u8> {
     batch.bytes().to_vec()
 }
 
-/// Returns all sealed packets, and how many were opened.
+/// Returns all sealed packets and the number of opened ones.
 fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
     let secrets = [quic_secret(input, 1), quic_secret(input, 2)];
     let mut sealers = secrets.clone().map(quic::Sealer::new);
@@ -645,7 +643,7 @@ fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
     let mut opened = 0;
     let mut all = Vec::new();
     let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
-    // Several turns, with at most one key update of each side per turn.
+    // Several turns, each with at most one key update per side.
     for _ in 0..=input.below(4) {
         let mut sealed = Vec::new();
         for _ in 0..input.below(40) {
@@ -658,12 +656,12 @@ fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
             }
             numbers[of] += 1 + input.below(3) as u64;
             let number = numbers[of];
-            // The encoding needs as many bytes as the receiver needs to recover the number, or
-            // more. Packets damaged in earlier turns keep the receiver's largest number lower.
+            // The encoding must have at least as many bytes as the receiver needs to recover the
+            // number. Packets damaged in earlier turns keep the receiver's largest number lower.
             let largest = openers[of].expected().checked_sub(1);
             let least = quic::PacketNumber::encode(number, largest).expect("the number is near");
             let len = least.bytes().len().max(1 + input.below(4));
-            // After a key update there are only short headers.
+            // After a key update, all headers are short.
             let mut header = vec![0x40 | (len as u8 - 1)];
             header.extend(input.noise(25));
             let pn_offset = header.len();
@@ -703,7 +701,7 @@ fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
             datagrams.push((of, wire, number, pn_offset, payload, damaged));
         }
         sealing.clear();
-        // Some packets come late.
+        // Some packets arrive late.
         for _ in 0..input.below(4) {
             let count = datagrams.len().max(1);
             let (a, b) = (input.below(count), input.below(count));

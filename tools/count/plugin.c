@@ -1,8 +1,8 @@
-/* A plugin for QEMU's user mode that counts the instructions that a program executes. It prints
- * "instructions N" at the end and, if it is given `by=symbol`, a line for each function.
+/* A plugin for QEMU's user mode that counts executed instructions. It prints "instructions N" at
+ * the end and, with the argument `by=symbol`, a line for each function.
  *
- * Debian's package has no qemu-plugin.h, so what is used of it is declared here (version 1 of the
- * interface, QEMU 4.2 to 8.2). */
+ * Debian has no qemu-plugin.h, so the part in use is declared here (version 1 of the interface,
+ * QEMU 4.2 to 8.2). */
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -27,8 +27,8 @@ void qemu_plugin_outs(const char *);
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
-/* A function and how many of its instructions were executed. Never freed or moved: translated
- * code adds to the count. */
+/* A function and the count of its executed instructions. Never freed or moved: translated code
+ * adds to the count. */
 struct function {
     struct function *next;
     const char *name;
@@ -51,7 +51,7 @@ static struct function *named(const char *name) {
     return functions = f;
 }
 
-/* Each instruction counts for itself: a block that is left early, at a fault, counts exactly. */
+/* Counts instructions one by one, so that a block that is left early, at a fault, counts exactly. */
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
     (void)id;
     for (size_t i = 0; i < qemu_plugin_tb_n_insns(block); i++) {

@@ -1,8 +1,9 @@
-//! Does one case of the lab a number of times, ours or a library's. `tools/count/run` counts the
-//! instructions with QEMU: those of 2 N times less those of N times are what N times take.
+//! Runs one case of the lab a number of times, with our code or a competitor's. `tools/count/run`
+//! counts its instructions with QEMU, for 2 N runs minus N runs, so that the start-up cancels out.
 //!
-//! `count CASE WHO TIMES`: the cases are below; WHO is `ours` or `theirs`. To open, packets must
-//! be sealed first, so `open` cases seal and open, and `run` subtracts `seal` cases.
+//! Usage: `count CASE WHO TIMES`. The cases are below; WHO is `ours` or `theirs`. Packets must be
+//! sealed before they can be opened, so `open` cases do both, and `tools/count/run` subtracts the
+//! `seal` case.
 
 use packetlane::bip324::{Inbound, Outbound, PacketKind, Role, Session, SessionKeys};
 use packetlane::bitcoin::Network;
@@ -25,11 +26,11 @@ fn main() {
         "bip324" => bip324(words[1] == "open", number(2), number(3), ours, times),
         "quic" => quic(words[1] == "open", number(2), number(3), ours, times),
         "d64" => d64(number(1), ours, times),
-        _ => panic!("no such case: {case}"),
+        _ => panic!("unknown case: {case}"),
     }
 }
 
-/// Runs the packets that wait: ours on an engine, ring's one after the other.
+/// Runs pending packets: ours on an engine, ring's one after the other.
 enum Runner {
     Ours(Engine),
     Ring(Vec<(Key, LessSafeKey)>),
@@ -43,7 +44,7 @@ impl Runner {
         }
     }
 
-    /// As the lab's `rivals/bip324.rs` does: prepared keys are kept from turn to turn.
+    /// Like the lab's `rivals/bip324.rs`: keeps prepared keys from turn to turn.
     fn ring<Direction>(
         keys: &mut Vec<(Key, LessSafeKey)>,
         batch: &mut Batch<Direction>,
@@ -104,7 +105,7 @@ fn engine() -> Engine {
     Engine::detect().expect("PACKETLANE_BACKEND names a backend of this CPU")
 }
 
-/// Whole BIP324 packets of `bytes` bytes of contents, `batch` at a time.
+/// Complete BIP324 packets with `bytes` bytes of contents, `batch` at a time.
 fn bip324(open: bool, bytes: usize, batch: usize, ours: bool, times: usize) {
     let keys = SessionKeys::derive(&[0x32; 32], Network::Mainnet.magic());
     let [a, b] =
@@ -115,7 +116,7 @@ fn bip324(open: bool, bytes: usize, batch: usize, ours: bool, times: usize) {
     let mut runners = [Runner::new(ours), Runner::new(ours)];
     let contents: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
     let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
-    // The version packet of BIP324 is empty. Only its receiver treats it as one.
+    // BIP324's version packet is empty. Only its receiver treats it specially.
     let mut first = true;
     for _ in 0..times {
         sealing.clear();
@@ -148,14 +149,14 @@ fn bip324(open: bool, bytes: usize, batch: usize, ours: bool, times: usize) {
 }
 
 const CONNECTION_ID: [u8; 8] = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
-/// The length of a short header, and of its packet number.
+/// Lengths of a short header and of its packet number.
 const HEADER_LEN: usize = 11;
 const PN_LEN: usize = 2;
 const PN_OFFSET: usize = HEADER_LEN - PN_LEN;
-/// The first packet number, and how many are unacknowledged.
+/// The first packet number, which is also the number of unacknowledged packets.
 const UNACKED: u64 = 1000;
 
-/// QUIC packets under AES-128-GCM with protected headers, ours beside rustls on ring.
+/// QUIC packets under AES-128-GCM with protected headers: ours, or rustls with ring.
 fn quic(open: bool, bytes: usize, batch: usize, ours: bool, times: usize) {
     let payload: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
     match ours {
@@ -268,7 +269,7 @@ fn quic_rustls(open: bool, payload: &[u8], batch: usize, times: usize) {
     }
 }
 
-/// The double SHA-256 of `batch` messages of 64 bytes.
+/// Double SHA-256 of `batch` messages of 64 bytes.
 fn d64(batch: usize, ours: bool, times: usize) {
     use sha2::Digest;
     let hasher = sha256d::Hasher::detect().expect("a backend of this CPU");

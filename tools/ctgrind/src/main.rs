@@ -1,9 +1,9 @@
-//! Runs `lanes` under valgrind with every key and plaintext marked as uninitialised. Valgrind
-//! then reports each branch and each address that depends on one (Adam Langley's ctgrind).
+//! Runs `lanes` under valgrind with every key and plaintext marked as uninitialised. Valgrind then
+//! reports each branch and each address that depends on one (Adam Langley's ctgrind).
 //!
-//! `ctgrind BACKEND` prints what it runs; valgrind's exit code says whether there were reports.
-//! `ctgrind BACKEND branch` and `ctgrind BACKEND index` run a kernel that leaks, which valgrind
-//! must report.
+//! `ctgrind BACKEND` prints what it runs; valgrind's exit status shows whether there were reports.
+//! `ctgrind BACKEND branch` and `ctgrind BACKEND index` run a leaking kernel, which valgrind must
+//! report.
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
@@ -23,7 +23,7 @@ fn public<T>(what: &[T]) {
         .expect("running under valgrind");
 }
 
-/// Lays out packets of these lengths one after the other, every third with AAD.
+/// Lays out packets of these lengths one after the other, every third one with AAD.
 fn lay_out(lengths: &[usize]) -> (Vec<u8>, Vec<Key>, Vec<Job>) {
     let mut end = 0;
     let mut jobs = Vec::new();
@@ -50,7 +50,7 @@ fn text(bytes: &[u8], job: &Job) -> std::ops::Range<usize> {
     start..start + job.text_len as usize
 }
 
-/// Seals packets of these lengths and opens them, unchanged and with every second one forged.
+/// Seals packets of these lengths, then opens them unchanged and with every second one forged.
 fn seal_and_open(backend: Backend, lengths: &[usize]) {
     let (mut bytes, keys, jobs) = lay_out(lengths);
     let plain = bytes.clone();
@@ -59,7 +59,7 @@ fn seal_and_open(backend: Backend, lengths: &[usize]) {
         secret(&bytes[text(&bytes, job)]);
     }
     secret(keys.as_flattened());
-    // Each alone, too, with the start of its text masked as if it were a header.
+    // Also each packet alone, with the start of its text masked like a header.
     let mut masked = bytes.clone();
     masked.extend([0; 20]);
     for (i, job) in jobs.iter().enumerate() {
@@ -131,8 +131,8 @@ fn seal_and_open(backend: Backend, lengths: &[usize]) {
     public(keys.as_flattened());
 }
 
-/// Seals packets and opens them one by one, every second one forged. Up to four blocks of keystream of each are
-/// precomputed.
+/// Seals and opens packets one by one, every second one forged, with up to four blocks of
+/// precomputed keystream each.
 fn seal_and_open_single(backend: Backend, lengths: &[usize]) {
     let (mut bytes, keys, jobs) = lay_out(lengths);
     let (plain, kernels) = (bytes.clone(), backend.kernels());
@@ -185,7 +185,7 @@ fn seal_out_of_place(backend: Backend, lengths: &[usize]) {
     assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
 
     public(&bytes);
-    // What was sealed is what is opened in place.
+    // Opening in place must yield the plaintext.
     let work = Work {
         bytes: &mut bytes,
         keys: &keys[..],
@@ -203,7 +203,7 @@ fn seal_out_of_place(backend: Backend, lengths: &[usize]) {
 }
 
 /// The same for AES-GCM: seals packets of these lengths, opens them, and opens them again with
-/// every second one forged. The keys are prepared from secrets.
+/// every second one forged. The keys are derived from secrets.
 fn gcm(backend: Backend, lengths: &[usize]) {
     let (mut bytes, raw, jobs) = lay_out(lengths);
     let plain = bytes.clone();
@@ -218,7 +218,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
     };
     let keys: Vec<_> = raw.iter().enumerate().map(key).collect();
     let keys: Vec<_> = keys.iter().collect();
-    // Also masks the start of each sealed text, as if it were a header.
+    // Also masks the start of each sealed text, like a header.
     let header_keys: Vec<_> = raw.iter().map(AesKey::aes256).collect();
     let header_keys: Vec<_> = header_keys.iter().collect();
     let headers: Vec<_> = jobs
@@ -325,7 +325,7 @@ fn tag(backend: Backend, len: usize) {
     black_box(tag);
 }
 
-/// Must be reported: a branch on the first bit of a keystream.
+/// Must be reported: branches on the first bit of a keystream.
 fn leaking_branch(backend: Backend) {
     let (key, mut text) = ([7; 32], [0; 64]);
     secret(&key);
@@ -335,7 +335,7 @@ fn leaking_branch(backend: Backend) {
     }
 }
 
-/// Must be reported: a table index that is a byte of a tag.
+/// Must be reported: uses a byte of a tag as a table index.
 fn leaking_index(backend: Backend) {
     let key = [0xff; 32];
     secret(&key);
@@ -372,7 +372,7 @@ fn main() -> ExitCode {
         Some(&"branch") => leaking_branch(backend),
         Some(&"index") => leaking_index(backend),
         Some(other) => {
-            eprintln!("ctgrind: unknown leak '{other}'; give branch or index");
+            eprintln!("ctgrind: unknown leak '{other}'; use branch or index");
             return ExitCode::from(2);
         }
         None => run_all(backend),
@@ -383,7 +383,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs every path of a batch, ChaCha20 and Poly1305 separately, AES-GCM and header masks.
+/// Runs every path of a batch, ChaCha20 and Poly1305 separately, AES-GCM, and header masks.
 fn run_all(backend: Backend) {
     let longer = [
         255, 256, 350, 511, 512, 513, 700, 800, 960, 1100, 1280, 2049, 5000,
@@ -393,7 +393,7 @@ fn run_all(backend: Backend) {
         tag(backend, len);
         seal_and_open(backend, &[len]);
         seal_and_open_single(backend, &[len; 10]);
-        // A single one, and one for each size of key.
+        // A single packet, and one for each key size.
         gcm(backend, &[len]);
         gcm(backend, &[len, len]);
     }
@@ -407,12 +407,12 @@ fn run_all(backend: Backend) {
     let mixed: Vec<_> = (0..100).map(|i| i * 37 % 400).collect();
     seal_and_open(backend, &mixed);
     gcm(backend, &mixed);
-    // Lanes that wait, and a text too long for other lanes to wait for it.
+    // Lanes that are deferred, and a text too long for other lanes to wait for it.
     let waiting: Vec<_> = (0..33).map(|i| 20 + i * 61).collect();
     seal_and_open(backend, &waiting);
     seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
-    // In stitched lanes with AVX2: three to six blocks, and longer ones with a short one. Two packets go one
-    // by one.
+    // For stitched lanes with AVX2: three to six blocks, and longer texts with a short one. Two
+    // packets run one by one.
     seal_and_open(backend, &[61, 900, 600]);
     seal_and_open(backend, &[65, 128, 192, 256, 320]);
     seal_and_open(backend, &[65, 128]);

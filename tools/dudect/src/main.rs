@@ -1,9 +1,9 @@
 //! Times the kernels with two classes of secrets and tests whether the times differ (dudect).
-//! This covers AVX-512, which valgrind does not support.
+//! Covers AVX-512, which valgrind does not support.
 //!
-//! Class Left is a constant secret or zeros; class Right is a new random one for each call.
-//! `open_forged` compares a tag that is wrong in its first byte with one that is wrong in its
-//! last. `planted_leak` compares tags with an early exit, and must give a large t.
+//! Class Left is a constant secret or zeros; class Right is a new random secret for each call.
+//! `open_forged` compares a tag that is wrong in its first byte with one that is wrong in its last
+//! byte. `planted_leak` compares tags with an early exit and must give a large t.
 
 use dudect_bencher::rand::{Rng, RngExt};
 use dudect_bencher::{BenchRng, Class, CtRunner, ctbench_main};
@@ -11,20 +11,19 @@ use packetlane_lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, TAG_LEN, Work
 use std::cell::RefCell;
 use std::hint::black_box;
 
-/// Timed calls per test. The first tenth is dropped, because caches and clock are still warming
-/// up.
+/// Timed calls per test. The first tenth is dropped as warm-up of caches and clock.
 const SAMPLES: usize = 1_500_000;
 
-/// The batch: number of packets, and the length of each in bytes.
+/// The batch: number of packets, and their length in bytes.
 const BATCH: (usize, usize) = (64, 61);
 
-/// Packets of a few blocks in lockstep: number and length in bytes.
+/// Packets of a few blocks, in lockstep: number and length in bytes.
 const LOCKSTEP: (usize, usize) = (64, 250);
 
-/// One packet that is spread over all lanes: number and length in bytes.
+/// A single packet, spread over all lanes: number and length in bytes.
 const LONG: (usize, usize) = (1, 1500);
 
-/// A secret at one address, whatever its class, so that caches cannot tell the classes apart.
+/// A secret at a fixed address, whatever its class, so that caches cannot distinguish the classes.
 struct Secrets {
     constant: Vec<u8>,
     fresh: Vec<u8>,
@@ -32,7 +31,7 @@ struct Secrets {
 }
 
 impl Secrets {
-    /// A secret of `len` bytes. The left class is zeros, or random bytes that stay the same.
+    /// A secret of `len` bytes. Class Left is zeros, or constant random bytes.
     fn new(len: usize, zero: bool, rng: &mut BenchRng) -> Self {
         let mut constant = vec![0; len];
         if !zero {
@@ -57,7 +56,7 @@ impl Secrets {
     }
 }
 
-/// Times `call` on [`SAMPLES`] draws. `prepare` copies a draw into place before the timing.
+/// Times `call` on [`SAMPLES`] draws. `prepare` copies each draw into place before the timing.
 fn time<S>(
     runner: &mut CtRunner,
     rng: &mut BenchRng,
@@ -172,7 +171,7 @@ fn forged(
     rng: &mut BenchRng,
     compare: impl Fn(&mut Packets),
 ) {
-    // One byte, of which only the last bit counts: always 0, or random.
+    // One byte of which only the last bit counts: always 0, or random.
     let secrets = Secrets::new(1, true, rng);
     let mut packets = Packets::new(BATCH);
     packets.seal(backend);
@@ -221,7 +220,7 @@ impl GcmPackets {
     fn new(shape: (usize, usize)) -> Self {
         let mut packets = Packets::new(shape);
         packets.jobs.iter_mut().for_each(|job| job.key = 0);
-        // A nonce per packet, because all share one key.
+        // A different nonce for each packet, because all share one key.
         for (i, job) in packets.jobs.iter_mut().enumerate() {
             job.nonce[0] = i as u8;
         }
@@ -316,7 +315,7 @@ fn aes_masks(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Benc
     });
 }
 
-/// A control: the secret is laid out as for [`poly1305`], but another one is used. A large t
+/// A control: the secret is laid out as for [`poly1305`], but a different one is used. A large t
 /// here comes from the harness.
 fn unread(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
     let secrets = Secrets::new(32 + 1024, zero, rng);
@@ -328,7 +327,7 @@ fn unread(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRn
     });
 }
 
-/// A kernel that leaks: compares tags byte by byte and stops at the first difference.
+/// A leaking kernel: compares tags byte by byte and stops at the first difference.
 fn planted_leak(runner: &mut CtRunner, rng: &mut BenchRng) {
     let backend = Backend::Portable;
     let mut right = Packets::new(BATCH);
@@ -342,7 +341,7 @@ fn planted_leak(runner: &mut CtRunner, rng: &mut BenchRng) {
     });
 }
 
-/// Names each test for the report.
+/// Gives each test its name in the report.
 macro_rules! tests {
     ($($name:ident: $test:ident($($argument:expr),*);)*) => {
         $(fn $name(runner: &mut CtRunner, rng: &mut BenchRng) {

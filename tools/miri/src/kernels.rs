@@ -1,4 +1,4 @@
-//! The kernels of `packetlane-lanes` that every CPU has.
+//! The portable kernels of `packetlane-lanes`.
 
 use crate::lanes::lanes;
 use packetlane_lanes::{Backend, GcmKey};
@@ -9,9 +9,9 @@ fn target(kind: u8) -> bool {
         .map(|i: u8| match i {
             0 => kind,
             1 => 0,
-            // How many.
+            // Number of packets.
             3 => 3,
-            // Numbers of two bytes, of which the second is zero.
+            // Two-byte numbers whose second byte is zero.
             _ if i.is_multiple_of(2) => 0,
             _ => i.wrapping_mul(37),
         })
@@ -39,8 +39,8 @@ fn sha256() {
     target(3);
 }
 
-/// Right on this byte order and word size, too: RFC 8439, section 2.8.2 (tag), McGrew and Viega's
-/// test case 2 of GCM, FIPS 180-2, appendix B.1.
+/// Published test vectors, also valid on big-endian and 32-bit targets: RFC 8439, section 2.8.2
+/// (tag); McGrew and Viega's GCM test case 2; FIPS 180-2, appendix B.1.
 #[test]
 fn published() {
     let backend = Backend::Portable;

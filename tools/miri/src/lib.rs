@@ -1,5 +1,5 @@
-//! Few and short packets and messages, for Miri, which is some thousand times slower than the
-//! CPU. The fuzz target over the kernels is one of the tests.
+//! Tests for Miri with few and short packets and messages, because Miri is about a thousand times
+//! slower than the CPU. Includes the fuzz target for the kernels.
 #![cfg(test)]
 
 #[path = "../../../fuzz/src/input.rs"]

@@ -1,4 +1,4 @@
-//! `packetlane` on top of the kernels: one walk through each of its protocols.
+//! `packetlane` on top of the kernels: one run through each protocol.
 
 use packetlane::Engine;
 use packetlane::quic::{self, Opener, Sealer, Secret, Suite, Version};
@@ -8,7 +8,7 @@ use packetlane::sha256d::Hasher;
 fn quic_packets() {
     let engine = Engine::best();
     let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
-    // The two with AES differ in the length of their key alone.
+    // The two AES suites differ only in their key length.
     for suite in [Suite::Aes128Gcm, Suite::ChaCha20Poly1305] {
         let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]).unwrap();
         let mut sealer = Sealer::new(secret.clone());

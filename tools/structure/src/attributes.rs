@@ -1,8 +1,8 @@
-//! The attributes of items.
+//! Attributes of items.
 
 use syn::{Attribute, Item};
 
-/// Whether an item is there only for tests.
+/// Whether an item exists only for tests.
 pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else {

@@ -1,6 +1,6 @@
 //! Lists the public names of a crate: the items that other crates can name, each once, whichever
-//! paths lead to it. Modules are paths, not names. Methods, fields, variants and associated
-//! constants do not count, nor does code under `#[cfg(test)]` or behind the feature `internals`.
+//! paths lead to it. Modules are paths, not names. Excludes methods, fields, variants, associated
+//! constants, `#[cfg(test)]` code, and everything behind the feature `internals`.
 
 use crate::attributes::{attributes, is_test};
 use crate::follow_prefix;
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::{Attribute, Item, UseTree, Visibility};
 
-/// Where an item is defined: the modules from the root on, then its name.
+/// Where an item is defined: the modules from the root, then its name.
 type Place = Vec<String>;
 
-/// The modules of a crate, by their places.
+/// The modules of a crate, by path.
 type Modules = BTreeMap<Place, BTreeMap<String, Name>>;
 
-/// What a module calls by one name.
+/// A name within a module.
 struct Name {
     is_public: bool,
     kind: Kind,
@@ -27,14 +27,14 @@ enum Kind {
     Use(Vec<String>),
 }
 
-/// The public names of the crate in `folder`, each as the place of its definition.
+/// The public names of the crate in `folder`, each as the path of its definition.
 #[must_use]
 pub fn public_names(folder: &Path) -> BTreeSet<String> {
     let src = folder.join("src");
     read_public_names(&|path| std::fs::read_to_string(src.join(path)).ok())
 }
 
-/// As [`public_names`], for the crate whose root is `lib.rs`; `read` gives a file's text.
+/// Like [`public_names`], for the crate with root `lib.rs`. `read` returns the text of a file.
 #[must_use]
 pub fn read_public_names(read: &dyn Fn(&str) -> Option<String>) -> BTreeSet<String> {
     let mut modules = Modules::new();
@@ -44,7 +44,7 @@ pub fn read_public_names(read: &dyn Fn(&str) -> Option<String>) -> BTreeSet<Stri
     names
 }
 
-/// Adds the names that a public module shows.
+/// Adds the names that a public module exports.
 fn add_public(
     modules: &Modules,
     module: &Place,
@@ -67,7 +67,7 @@ fn add_public(
     }
 }
 
-/// The place of what `path` names in `module`. A path into another crate is its own place.
+/// The definition of `path`, seen from `module`. A path into another crate is its own definition.
 fn resolve(modules: &Modules, module: &Place, path: &[String]) -> Place {
     let mut at = module.clone();
     let rest = follow_prefix(&mut at, path);
@@ -96,7 +96,7 @@ fn resolve(modules: &Modules, module: &Place, path: &[String]) -> Place {
     }
 }
 
-/// Reads a file and the modules below it.
+/// Parses a file and the modules below it.
 fn add_file(
     modules: &mut Modules,
     module: Place,
@@ -164,7 +164,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether an item does not count.
+/// Whether an item is excluded.
 fn is_left_out(found: &[Attribute]) -> bool {
     let is_internal = |attribute: &Attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
@@ -176,7 +176,7 @@ fn is_left_out(found: &[Attribute]) -> bool {
     is_test(found) || found.iter().any(is_internal)
 }
 
-/// Takes in the names that a `use` brings in.
+/// Adds the names that a `use` imports.
 fn add_use(names: &mut BTreeMap<String, Name>, tree: &UseTree, path: Vec<String>, is_public: bool) {
     let with = |word: &syn::Ident| {
         let word = word.to_string();

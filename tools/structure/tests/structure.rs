@@ -1,11 +1,11 @@
-//! What must never be (ARCHITECTURE.md, "Who may import whom").
+//! Architecture rules (ARCHITECTURE.md, "Who may import whom").
 
 use cargo_toml::Manifest;
 use packetlane_structure::{Imports, public_names, read_public_names};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The crates, the lower first: each may depend only on those before it.
+/// The crates in order: each may depend only on those before it.
 const CRATES: [&str; 12] = [
     "files",
     "lanes",
@@ -21,7 +21,7 @@ const CRATES: [&str; 12] = [
     "cli",
 ];
 
-/// The layers of `lanes`, the lower first: each may import only itself and those before it.
+/// The layers of `lanes` in order: each may import only itself and those before it.
 const LANES: [&[&str]; 8] = [
     &["job.rs"],
     &["vector/"],
@@ -33,10 +33,10 @@ const LANES: [&[&str]; 8] = [
     &["backend.rs"],
 ];
 
-/// The strategies of `lanes/src/aead`, none of which calls another.
+/// The strategies in `lanes/src/aead`. None may call another.
 const STRATEGIES: [&str; 3] = ["aead/single.rs", "aead/long.rs", "aead/lanes.rs"];
 
-/// Words that name an instruction set, or parts of such words.
+/// Names of instruction sets, or parts of them.
 const INSTRUCTION_SETS: [&str; 12] = [
     "x86",
     "aarch64",
@@ -52,7 +52,7 @@ const INSTRUCTION_SETS: [&str; 12] = [
     "asm",
 ];
 
-/// Libraries that compete with ours: dependencies of the lab alone.
+/// Competitors of our libraries. Only the lab may depend on them.
 const RIVALS: [&str; 9] = [
     "aws-lc-rs",
     "bip324",
@@ -65,8 +65,8 @@ const RIVALS: [&str; 9] = [
     "ring",
 ];
 
-/// How many public names `packetlane` may have. A new one is a promise to every user: prefer a
-/// method or an associated constant.
+/// Maximum number of public names in `packetlane`. Each is a promise to every user: prefer a method
+/// or an associated constant to a new name.
 const MAX_PUBLIC_NAMES: usize = 87;
 
 fn root() -> PathBuf {
@@ -82,10 +82,10 @@ fn nothing(found: &[String], rule: &str) {
 }
 
 #[test]
-fn no_circle_of_files() {
+fn files_have_no_import_cycle() {
     for name in CRATES {
         if let Some(circle) = imports(name).circle() {
-            panic!("{name}: a circle of files: {}", circle.join(" -> "));
+            panic!("{name}: import cycle: {}", circle.join(" -> "));
         }
     }
 }
@@ -103,23 +103,23 @@ fn crates_depend_on_lower_ones() {
             if let Some(own) = own {
                 assert!(
                     *name != "peers" || own == "packetlane" || own == "files",
-                    "peers knows neither the lab, the gateway nor the load"
+                    "peers must not depend on the lab, the gateway or loadgen"
                 );
                 assert!(
                     *name != "p2p" || own == "packetlane" || own == "files",
-                    "p2p knows neither who connects nor what is measured"
+                    "p2p must not depend on its users"
                 );
                 assert!(
                     *name != "loadgen" || own == "packetlane" || own == "p2p",
-                    "the load knows nothing of what watches it"
+                    "loadgen must not depend on what measures it"
                 );
                 assert!(
                     own != "capi" && (*name != "capi" || own == "packetlane"),
-                    "capi knows packetlane alone, and no crate knows capi"
+                    "capi depends only on packetlane, and no crate depends on capi"
                 );
                 assert!(
                     own != "ptx-emulator",
-                    "ptx-emulator is for tests, but {name} ships with it"
+                    "ptx-emulator is for tests only, but {name} ships with it"
                 );
                 let place = CRATES.iter().position(|one| *one == own);
                 assert!(
@@ -128,28 +128,28 @@ fn crates_depend_on_lower_ones() {
                 );
             }
             let is_rival = RIVALS.contains(&dependency.as_str());
-            // Where it hashes nothing of ours: it makes blocks and transactions.
+            // Except rust-bitcoin, with which loadgen makes blocks and transactions.
             let makes_blocks = *name == "loadgen" && dependency == "bitcoin";
             assert!(
                 !is_rival || *name == "lab" || makes_blocks,
-                "{name} depends on the rival {dependency}"
+                "{name} depends on the competitor {dependency}"
             );
         }
     }
 }
 
-/// What is made for another language is a door to the library alone, and nobody depends on it.
+/// Bindings for other languages depend only on the library, and no crate depends on them.
 #[test]
-fn python_knows_packetlane_alone() {
+fn python_depends_on_packetlane_alone() {
     let manifest = Manifest::from_path(root().join("python/Cargo.toml")).expect("a manifest");
     let dependencies: Vec<_> = manifest.dependencies.keys().collect();
     assert_eq!(dependencies, ["packetlane", "pyo3"]);
     if let Some(circle) = Imports::of_crate(&root().join("python")).circle() {
-        panic!("python: a circle of files: {}", circle.join(" -> "));
+        panic!("python: import cycle: {}", circle.join(" -> "));
     }
 }
 
-/// The layer of a file of `lanes`: above all of them for the crate's root.
+/// The layer of a file in `lanes`. The crate's root is above all layers.
 fn layer(file: &str) -> usize {
     let place = LANES
         .iter()
@@ -163,7 +163,7 @@ fn layers_of_lanes_import_lower_ones() {
     for file in lanes.of.keys() {
         assert!(
             layer(file) < LANES.len() || file == "lib.rs",
-            "lanes: {file} is in no layer: name it in {}",
+            "lanes: {file} is in no layer: add it to {}",
             file!()
         );
         nothing(
@@ -173,9 +173,9 @@ fn layers_of_lanes_import_lower_ones() {
     }
 }
 
-/// A source of `peers` makes records; what is made of them is above all sources.
+/// The sources in `peers` emit records and must not import what consumes them.
 #[test]
-fn sources_know_nothing_of_what_is_made_of_them() {
+fn sources_do_not_import_consumers() {
     let peers = imports("peers");
     let is_source = |file: &str| {
         let prefixes = ["probes/", "rpc.rs", "record.rs", "source.rs", "process.rs"];
@@ -185,7 +185,7 @@ fn sources_know_nothing_of_what_is_made_of_them() {
     assert!(peers.of.keys().any(|file| is_source(file)));
     nothing(
         &peers.between(is_source, is_made),
-        "a source of peers knows nothing of what is made of its records",
+        "a source of peers must not import what consumes its records",
     );
 }
 
@@ -218,7 +218,7 @@ fn no_strategy_calls_another() {
     );
 }
 
-/// The thresholds among the constants that a text defines: names that say from where on, or up to where.
+/// The thresholds among the constants defined in a text: those named MIN, MAX or THRESHOLD.
 fn thresholds(text: &str) -> impl Iterator<Item = &str> {
     let constant = |line| {
         let (before, after): (&str, &str) = str::split_once(line, "const ")?;
@@ -232,7 +232,7 @@ fn thresholds(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn thresholds_of_a_list_are_in_one_file() {
+fn thresholds_of_aead_are_in_one_file() {
     let lanes = imports("lanes");
     let files = lanes.of.keys().filter(|file| file.starts_with("aead/"));
     let home = "aead/strategy.rs";
@@ -255,7 +255,7 @@ fn thresholds_of_a_list_are_in_one_file() {
     );
 }
 
-/// A limit says whether it is the least or the most.
+/// The name of a limit says whether it is a minimum or a maximum.
 #[test]
 fn limits_are_called_min_and_max() {
     let is_unclear = |word: &str| {
@@ -273,7 +273,7 @@ fn limits_are_called_min_and_max() {
 }
 
 #[test]
-fn protocols_do_not_know_each_other() {
+fn protocols_do_not_import_each_other() {
     let packetlane = imports("packetlane");
     let protocols = ["bip324/", "quic/", "sha256d/"];
     for protocol in protocols {
@@ -286,9 +286,9 @@ fn protocols_do_not_know_each_other() {
                 |file| file.starts_with(protocol),
                 |file| file.starts_with(other),
             );
-            nothing(&found, "a protocol knows no other");
+            nothing(&found, "a protocol must not import another");
         }
-        // What is below the protocols knows none of them.
+        // The modules below the protocols import none of them.
         let below = |file: &str| {
             ["arena", "batch", "engine", "bitcoin", "copy"]
                 .iter()
@@ -297,7 +297,7 @@ fn protocols_do_not_know_each_other() {
         let found = packetlane.between(below, |file| file.starts_with(protocol));
         nothing(
             &found,
-            "arena, batch, engine and bitcoin know no protocol above them",
+            "arena, batch, engine and bitcoin must not import a protocol",
         );
     }
 }
@@ -317,19 +317,19 @@ fn packetlane_has_few_public_names() {
 }
 
 #[test]
-fn experiments_do_not_know_each_other() {
+fn experiments_do_not_import_each_other() {
     let lab = imports("lab");
     let is_experiment = |file: &str| file.starts_with("experiments/") && !file.ends_with("mod.rs");
     assert!(lab.of.keys().filter(|file| is_experiment(file)).count() > 20);
     nothing(
         &lab.between(is_experiment, is_experiment),
-        "an experiment knows no other",
+        "an experiment must not import another",
     );
-    // And nothing but the registry knows an experiment; what is shown names none.
+    // Only the registry imports experiments, and the output code names none.
     let others = |file: &str| !is_experiment(file) && file != "experiments/mod.rs";
     nothing(
         &lab.between(others, is_experiment),
-        "only the registry knows experiments",
+        "only the registry may import experiments",
     );
     for (file, strings) in lab
         .strings
@@ -346,53 +346,7 @@ fn experiments_do_not_know_each_other() {
     }
 }
 
-/// The names of `pages` that have a Rust example, which `source` does not include.
-fn without_doctests<'p>(pages: &'p [(String, String)], source: &str) -> Vec<&'p str> {
-    let has_example = |text: &str| {
-        text.lines()
-            .any(|line| line.trim_start().starts_with("```rust"))
-    };
-    let is_included = |name: &str| source.contains(&format!("include_str!(\"../../../{name}\")"));
-    let missing = pages
-        .iter()
-        .filter(|(name, text)| has_example(text) && !is_included(name));
-    missing.map(|(name, _)| name.as_str()).collect()
-}
-
-#[test]
-fn rust_examples_of_guides_are_doctests() {
-    let read = |path: &Path| std::fs::read_to_string(path).expect("a text");
-    let mut pages = vec![("README.md".to_owned(), read(&root().join("README.md")))];
-    for entry in std::fs::read_dir(root().join("docs/guide")).expect("the guides") {
-        let path = entry.expect("a file").path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            let name = path.file_name().expect("a name").to_string_lossy();
-            pages.push((format!("docs/guide/{name}"), read(&path)));
-        }
-    }
-    let source = read(&root().join("tools/structure/src/lib.rs"));
-    let missing = without_doctests(&pages, &source);
-    assert!(
-        missing.is_empty(),
-        "{missing:?} have Rust examples: include them in tools/structure/src/lib.rs"
-    );
-}
-
-#[test]
-fn planted_examples_are_found() {
-    let page = |name: &str, text: &str| (name.to_owned(), text.to_owned());
-    let pages = [
-        page("docs/guide/a.md", "```rust\nfn main() {}\n```\n"),
-        page("docs/guide/b.md", "text\n\n  ```rust,no_run\n  ```\n"),
-        page("docs/guide/c.md", "```sh\ncargo test\n```\n"),
-        page("docs/guide/d.md", "```rust\n```\n"),
-    ];
-    let source = r#"#[doc = include_str!("../../../docs/guide/a.md")]"#;
-    let missing = without_doctests(&pages, source);
-    assert_eq!(missing, ["docs/guide/b.md", "docs/guide/d.md"]);
-}
-
-/// A crate made up of these files.
+/// A crate with these files.
 fn planted(files: &[(&str, &str)]) -> Imports {
     let files: BTreeMap<_, _> = files.iter().copied().collect();
     Imports::read("lib.rs", &|path| {
@@ -401,7 +355,7 @@ fn planted(files: &[(&str, &str)]) -> Imports {
 }
 
 #[test]
-fn planted_circles_are_found() {
+fn planted_cycles_are_found() {
     let circle = |a: &str, b: &str| {
         planted(&[
             ("lib.rs", "mod a; mod b; pub use a::A;"),
@@ -415,7 +369,7 @@ fn planted_circles_are_found() {
     for b in [
         "pub struct B; use crate::a::A;",
         "pub struct B; use super::a;",
-        // By what the root re-exports.
+        // Through a re-export of the root.
         "pub struct B; use crate::A;",
         "pub struct B; fn f() { crate::A; }",
         "pub struct B; type T = Vec<super::a::A>;",
@@ -434,14 +388,14 @@ fn planted_circles_are_found() {
     ] {
         assert_eq!(circle(a, b), None, "{b}");
     }
-    // Files below a module that is inside a file.
+    // Files of a module that is declared within a file.
     let inline = planted(&[
         ("lib.rs", "mod p { mod a; mod b; }"),
         ("p/a.rs", "use super::b; use crate::p::b::B;"),
         ("p/b.rs", "use crate::p::a; pub struct B;"),
     ]);
     assert_eq!(inline.circle().expect("a circle"), ["p/a.rs", "p/b.rs"]);
-    // A child that uses what its parent defines, which uses the child.
+    // A child uses an item of its parent, which uses the child.
     let parent = |text| {
         planted(&[
             ("lib.rs", "mod p;"),

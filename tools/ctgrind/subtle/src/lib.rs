@@ -1,10 +1,9 @@
-//! The part of `subtle` that `lanes` uses, with one difference: converting a [`Choice`] to a
-//! `bool` tells valgrind that it is public.
+//! The part of `subtle` that `lanes` uses, with one difference: converting a [`Choice`] to a `bool`
+//! tells valgrind that it is public.
 //!
-//! Whether a packet is authentic is public once it is known, because `open` returns it and
-//! decrypts accordingly. Everything before that is secret, such as where two tags differ.
-//! (Cargo does not let this crate depend on the real one, so the comparison of two words is
-//! implemented again below.)
+//! Whether a packet is authentic is public, because `open` returns it and decrypts accordingly.
+//! Everything before that is secret, for example where two tags differ. (Cargo does not allow this
+//! crate to depend on the real one, so the comparison of two words is reimplemented.)
 
 use crabgrind::memcheck::{MemState, mark_memory};
 
