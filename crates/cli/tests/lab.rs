@@ -141,7 +141,7 @@ fn a_run_that_fails_leaves_no_empty_report() {
     command.args(["bip324.mixed", "--filter", "no such case"]);
     let finished = Running::start(&mut command).finish();
     assert!(
-        finished.error_line().contains("no case has"),
+        finished.error_line().contains("no case contains"),
         "{finished:#?}"
     );
     assert!(!dir.0.join("report.json").exists());
@@ -192,7 +192,7 @@ fn a_comparison_says_by_its_status_whether_something_is_slower() {
     assert_eq!(
         shown,
         "1 figures compared: 1 slower, 0 faster, beyond the noise of both\n\n                  \
-         old      new  of\n1.50x slower  40.1 ns  60.1 ns  bip324.threads op=seal threads=2: \
+         old      new  figure\n1.50x slower  40.1 ns  60.1 ns  bip324.threads op=seal threads=2: \
          time per packet\n"
     );
     let (status, shown, _) = compare("slower", "old");

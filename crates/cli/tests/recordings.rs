@@ -289,14 +289,14 @@ fn a_cut_file_does_not_spoil_the_folder() {
     assert!(
         lines[0].ends_with(
             "b_2/msgs_recv.dat: the file ends in the middle of the record that begins at byte \
-             64; its records before the damage count, the rest of it does not"
+             64; only its records before the damage are used"
         ),
         "{stderr}"
     );
     // After the recording, the cases are looked at.
     assert_eq!(
         lines[1..],
-        ["error: no case has all the words of \"nosuchcase\""]
+        ["error: no case contains all words of \"nosuchcase\""]
     );
 
     // Nothing at all is whole.

@@ -28,7 +28,10 @@ fn a_bad_argument_is_one_line() {
             "--not-loopback and --i-own-this-node",
         ),
         ("127.0.0.1", "no peers"),
-        ("127.0.0.1 --v1 300 --v2 201", "501 peers: 500 are the maximum"),
+        (
+            "127.0.0.1 --v1 300 --v2 201",
+            "501 peers: 500 are the maximum",
+        ),
         ("127.0.0.1 --v1 1 --for 90000", "too long"),
         ("127.0.0.1 --v1 1 --factor 10000", "too many"),
         ("127.0.0.1 --v1 1 --capture /nowhere", "/nowhere"),

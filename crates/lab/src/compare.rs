@@ -1,75 +1,77 @@
-//! What became slower or faster from one report to another, beyond the noise of both.
+//! Finds what became slower or faster between two reports, beyond the noise of both.
 //!
-//! The figure of a case is how many times as fast as a library ours is, in samples of the same
-//! turns: of the machine's clock and its neighbours it knows less than a time does. It has changed
-//! if it has beside every library of the case, because a library, too, is faster in one run than in
-//! the next. Where no library competes, the figure is the time, or the rate.
+//! Where libraries compete, the compared figure is how many times as fast as a library ours is,
+//! from samples of the same turns. It depends less on the clock and load of the machine than a time
+//! does. It counts as changed only if it has changed against every library of the case, because a
+//! library can also be faster in one run than in the next. Where no library competes, the figure is
+//! the time or the rate.
 //!
-//! A figure has changed beside a library if all of this holds:
+//! A figure has changed against a library if all of the following hold:
 //!
-//! - Its medians differ by more than [`CHANGED`]. What differs from one run of a program to the
-//!   next, such as where its code and its buffers lie in memory, is in no run's samples.
-//! - The middle halves of its samples do not overlap.
-//! - The Mann-Whitney test says so. It asks how often a sample of one run exceeds one of the
-//!   other, and so cares neither for outliers nor for the shape of the noise.
+//! - The medians differ by more than [`CHANGED`]. Differences between two runs of one program, such
+//! as the addresses of code and buffers, do not show in the samples of one run.
+//! - The middle halves of the samples do not overlap.
+//! - The Mann-Whitney test says so. It counts how often a sample of one run exceeds one of the
+//! other, so neither outliers nor the shape of the noise matter.
 //!
-//! Among hundreds of figures some pass any test by chance. Which probability is small enough
-//! follows from all of them (Benjamini-Hochberg): of those that are listed, at most
-//! [`FALSE_SHARE`] have passed by chance. Bonferroni's bound, that not a single one has, would
-//! miss true changes the more figures there are.
+//! Among hundreds of figures, some pass any test by chance. The threshold for the probability is
+//! therefore derived from all of them (Benjamini-Hochberg): at most [`FALSE_SHARE`] of the listed
+//! changes are due to chance. A Bonferroni bound, which would exclude even a single false change,
+//! would miss more true changes the more figures there are.
 
 use crate::measure::Summary;
 use crate::quantity::{quantity, times, words};
 use crate::report::{OURS, Ratio, Report, Row, is_ours};
 use std::fmt;
 
-/// A difference of at most this share is not a change. Between two runs of one program about 1 % of the
-/// figures differ by more (docs/internals/lab-log.md, 2026-11-24).
+/// Smaller differences do not count as changes. Between two runs of one program, about 1 % of the
+/// figures differ by more (docs/internals/decisions.md).
 pub const CHANGED: f64 = 0.05;
 
-/// At most this share of the listed changes has passed the test by chance.
+/// Maximum share of the listed changes that are due to chance.
 pub const FALSE_SHARE: f64 = 0.01;
 
-/// How a newer report differs from an older one.
+/// The differences between two reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// What changed, the worst first.
+    /// The changes, worst first.
     pub changes: Vec<Change>,
-    /// How many figures were compared.
+    /// Number of figures compared.
     pub compared: usize,
-    /// How many of them by the smallest and the largest sample, because a report has no others.
+    /// Number of them compared by their smallest and largest sample, because a report has no
+    /// others.
     pub by_range: usize,
-    /// How many are in both reports, but of too few samples for a change to be told from chance.
+    /// Number of figures in both reports with too few samples to tell a change from chance.
     pub too_few: usize,
 }
 
-/// One figure that changed.
+/// A figure that changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// How many times as slow as before; below 1 it is faster.
+    /// How many times slower it became. Below 1: it became faster.
     pub slower: f64,
     /// The figure in the older report, with its unit.
     pub old: String,
     /// The figure in the newer report.
     pub new: String,
-    /// The experiment, case and metric, the implementation if it is not [`OURS`], and the library
-    /// beside it.
+    /// Experiment, case and metric; the implementation if it is not [`OURS`]; and the library it is
+    /// compared with.
     pub figure: String,
 }
 
-/// A figure of both reports.
+/// A figure in both reports.
 struct Pair {
     change: Change,
-    /// Whether the medians are apart enough, and the spreads.
+    /// Whether medians and spreads differ enough.
     apart: bool,
-    /// The Mann-Whitney test's probability; none without samples.
+    /// The probability in the Mann-Whitney test. `None` without samples.
     chance: Option<f64>,
 }
 
-/// The samples of a figure of one report.
+/// The samples of a figure in one report.
 struct Figure {
     median: f64,
-    /// The middle half of the values, or all of them where they are not known one by one.
+    /// The middle half of the values, or their full range if single values are unknown.
     spread: [f64; 2],
     values: Vec<f64>,
 }
@@ -85,7 +87,7 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
             Some(((old, before), (new, row)))
         });
     let both: Vec<_> = both.collect();
-    // What a change must pass that is the only one.
+    // The threshold if there were only one change.
     let strictest = FALSE_SHARE / both.len() as f64;
     let pairs = both
         .iter()
@@ -106,7 +108,7 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
     comparison
 }
 
-/// Whether more of this unit is better; none for units that do not say.
+/// Whether a higher value of this unit is better. `None` if the unit does not tell.
 fn better(unit: &str) -> Option<bool> {
     match unit {
         "ns" | "us" | "ms" | "s" => Some(false),
@@ -115,7 +117,7 @@ fn better(unit: &str) -> Option<bool> {
     }
 }
 
-/// Whether two rows are the same figure of two reports.
+/// Whether two rows are the same figure in two reports.
 fn same(one: &Row, other: &Row) -> bool {
     one.samples.min(other.samples) > 1
         && one.case == other.case
@@ -125,7 +127,7 @@ fn same(one: &Row, other: &Row) -> bool {
         && one.unit == other.unit
 }
 
-/// Compares one figure; none if it has too few samples to pass the `strictest` test.
+/// Compares a figure. `None` if it has too few samples to pass the `strictest` test.
 fn pair(
     (old, before): (&Report, &Row),
     (new, row): (&Report, &Row),
@@ -140,11 +142,11 @@ fn pair(
         let then = old.ratio(before, &ratio.against)?;
         let old = Figure::of_ratio(old, before, then);
         let new = Figure::of_ratio(new, row, ratio);
-        let figure = format!("{figure} beside {}", ratio.against);
+        let figure = format!("{figure} against {}", ratio.against);
         Some(old.pair(&new, strictest, true, figure, times))
     });
     let pairs: Option<Vec<Pair>> = pairs.collect();
-    // Beside the library that says least, if all agree.
+    // If all libraries agree, report the one with the smallest change.
     let pair = pairs?.into_iter().reduce(|one, other| {
         let agree = (one.change.slower > 1.0) == (other.change.slower > 1.0);
         let apart = agree && one.apart && other.apart;
@@ -174,7 +176,7 @@ fn pair(
     }
 }
 
-/// Whether a ratio is that of this row against a library.
+/// Whether a ratio compares this row with a library.
 fn is_of(ratio: &Ratio, row: &Row) -> bool {
     ratio.experiment == row.experiment
         && ratio.case == row.case
@@ -188,7 +190,7 @@ impl Figure {
         Self::new(row.values.clone(), row.median, [row.min, row.max])
     }
 
-    /// The ratio of `row` against a library, turn by turn.
+    /// The ratio of `row` to a library, turn by turn.
     fn of_ratio(report: &Report, row: &Row, ratio: &Ratio) -> Self {
         let library = report.rows.iter().find(|library| {
             library.implementation == ratio.against
@@ -216,7 +218,7 @@ impl Figure {
         }
     }
 
-    /// Compares this figure with the newer one; none if the samples are too few.
+    /// Compares this figure with a newer one. `None` if there are too few samples.
     fn pair(
         &self,
         new: &Self,
@@ -228,7 +230,7 @@ impl Figure {
         let chance = match self.values.is_empty() || new.values.is_empty() {
             true => None,
             false => {
-                // What the test says if all samples of one are above all of the other.
+                // The probability if all samples of one exceed all of the other.
                 let least = chance_of(0.0, [self.values.len(), new.values.len()], 0.0);
                 (least <= strictest).then_some(())?;
                 Some(mann_whitney(&self.values, &new.values))
@@ -252,8 +254,8 @@ impl Figure {
     }
 }
 
-/// The largest of these probabilities that still is no chance, by Benjamini and Hochberg: the
-/// i-th smallest of m may be i / m of the share.
+/// The largest of these probabilities that counts as significant (Benjamini-Hochberg): the i-th
+/// smallest of m must be at most i / m of the share.
 fn bound(mut chances: Vec<f64>) -> f64 {
     chances.sort_by(f64::total_cmp);
     let count = chances.len() as f64;
@@ -263,8 +265,8 @@ fn bound(mut chances: Vec<f64>) -> f64 {
     passing.map(|(chance, _)| *chance).last().unwrap_or(0.0)
 }
 
-/// The probability that samples of one and the same thing differ as much as these, either way:
-/// the Mann-Whitney U test, with its normal approximation. Equal values share their ranks.
+/// The probability that samples of the same thing differ at least this much in either direction:
+/// the Mann-Whitney U test with its normal approximation. Equal values share their ranks.
 fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> = one.iter().map(|value| (*value, true)).collect();
     all.extend(other.iter().map(|value| (*value, false)));
@@ -281,14 +283,14 @@ fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     chance_of(ranks - least, [one.len(), other.len()], ties)
 }
 
-/// The probability of a U at least as far from the middle as this one. `ties` is the sum of
-/// n^3 - n over the groups of n equal values.
+/// The probability of a U at least this far from the middle. `ties` is the sum of n^3 - n over the
+/// groups of n equal values.
 fn chance_of(u: f64, counts: [usize; 2], ties: f64) -> f64 {
     let [one, other] = counts.map(|count| count as f64);
     let all = one + other;
     let middle = one * other / 2.0;
     let variance = one * other / 12.0 * (all + 1.0 - ties / (all * (all - 1.0)));
-    // U moves in steps of 1, the normal distribution does not.
+    // Continuity correction: U moves in steps of 1.
     let distance = ((u - middle).abs() - 0.5).max(0.0);
     if variance <= 0.0 {
         return 1.0;
@@ -297,14 +299,14 @@ fn chance_of(u: f64, counts: [usize; 2], ties: f64) -> f64 {
 }
 
 impl Comparison {
-    /// Whether something became slower.
+    /// Whether any figure became slower.
     #[must_use]
     pub fn is_slower(&self) -> bool {
         self.changes.iter().any(|change| change.slower > 1.0)
     }
 }
 
-/// A line that sums up, and a table.
+/// A summary line and a table.
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slower = self.changes.iter().filter(|change| change.slower > 1.0);
@@ -323,12 +325,12 @@ impl fmt::Display for Comparison {
             )?;
         }
         if self.too_few > 0 {
-            writeln!(f, "{} more have too few samples to tell", self.too_few)?;
+            writeln!(f, "{} more have too few samples to compare", self.too_few)?;
         }
         if self.changes.is_empty() {
             return Ok(());
         }
-        let head = ["", "old", "new", "of"].map(str::to_owned);
+        let head = ["", "old", "new", "figure"].map(str::to_owned);
         let line = |change: &Change| {
             let how = match change.slower > 1.0 {
                 true => format!("{:.2}x slower", change.slower),
@@ -369,7 +371,7 @@ mod tests {
     use crate::record::{Metric, record};
     use crate::report::{Case, Machine};
 
-    /// Thirty samples around this many nanoseconds, of which `turn` makes some longer.
+    /// Thirty samples around this many nanoseconds. `turn` lengthens some of them.
     fn samples(name: &str, nanos: f64, turn: impl Fn(usize) -> f64) -> Samples {
         Samples {
             implementation: name.into(),
@@ -378,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Noise of so much, another in every run.
+    /// Noise of this amount, different in each run.
     fn noise(run: usize, most: f64) -> impl Fn(usize) -> f64 {
         move |at| 1.0 + most * ((at * 7919 + run * 104_729) % 101) as f64 / 100.0
     }
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_slower_is_first_and_drift_is_no_change() {
+    fn the_slowest_comes_first_and_common_drift_is_no_change() {
         let run = |run: usize, drift: f64, ours: f64| {
             let of = |name, nanos, seed| samples(name, nanos * drift, noise(10 * run + seed, 0.02));
             report(&[
@@ -427,8 +429,8 @@ mod tests {
         assert_eq!(
             names,
             [
-                "x.y case=slower: time beside ring",
-                "x.y case=faster: time beside ring"
+                "x.y case=slower: time against ring",
+                "x.y case=faster: time against ring"
             ]
         );
         assert!(found.is_slower());
@@ -449,7 +451,8 @@ mod tests {
         assert_eq!((none.changes.len(), none.is_slower()), (0, false));
     }
 
-    /// A library that is slower in one run makes us look faster; the other one does not.
+    /// A library that is slower in one run makes us look faster; another library shows that we are
+    /// not.
     #[test]
     fn a_library_that_changed_is_no_change_of_ours() {
         let run = |run: usize, ours: f64, ring: f64| {
@@ -465,12 +468,12 @@ mod tests {
         assert_eq!(compare(&old, &run(2, 40.0, 200.0)).changes, []);
         assert_eq!(compare(&old, &run(3, 60.0, 300.0)).changes, []);
         let found = compare(&old, &run(4, 60.0, 200.0));
-        // Beside the one that says less.
-        assert_eq!(found.changes[0].figure, "x.y case=a: time beside ring");
+        // The library with the smaller change is named.
+        assert_eq!(found.changes[0].figure, "x.y case=a: time against ring");
         assert_eq!(found.changes.len(), 1);
     }
 
-    /// Where no library is beside it, the time counts, and a rate the other way round.
+    /// Without a library, the time is compared; for a rate, higher is better.
     #[test]
     fn times_and_rates_are_compared_where_no_library_is() {
         let run = |run: usize, nanos: f64| {
@@ -517,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_samples_say_nothing() {
+    fn too_few_samples_are_not_compared() {
         let run = |nanos: f64| {
             let mut few = samples(OURS, nanos, |_| 1.0);
             few.seconds.truncate(4);
@@ -531,9 +534,9 @@ mod tests {
         );
     }
 
-    /// Probabilities that SciPy 1.14 gives: `mannwhitneyu(a, b, method="asymptotic")`.
+    /// Expected values are from SciPy 1.14: `mannwhitneyu(a, b, method="asymptotic")`.
     #[test]
-    fn the_test_is_that_of_the_textbooks() {
+    fn the_mann_whitney_test_agrees_with_scipy() {
         let close = |chance: f64, expected: f64| {
             assert!(
                 (chance / expected - 1.0).abs() < 1e-5,
@@ -552,7 +555,7 @@ mod tests {
         assert_eq!(mann_whitney(&[1.0; 9], &[1.0; 9]), 1.0);
     }
 
-    /// Of 100 figures of pure chance none passes, and a true one does.
+    /// Of 100 figures of pure chance none passes, and a true change does.
     #[test]
     fn the_bound_grows_with_what_is_found() {
         let chance: Vec<f64> = (1..=100).map(|at| f64::from(at) / 101.0).collect();

@@ -1,8 +1,8 @@
-//! What an experiment is.
+//! The description of an experiment.
 //!
-//! Each file below `experiments/` has one [`Experiment`]: its cases and how they run, the
-//! sentence that answers its question, its pictures, and what others have published. Nothing
-//! else in the lab knows of a single experiment.
+//! Each file below `experiments/` defines one [`Experiment`]: its cases and how they run, the
+//! sentence with its answer, its pictures, and published figures. No other part of the lab depends
+//! on a single experiment.
 
 use crate::measure::Plan;
 use crate::picture::Picture;
@@ -12,55 +12,54 @@ use crate::sentence::Figure;
 use crate::traffic::Profile;
 use packetlane::Engine;
 
-/// One question, and all that the lab knows of it.
+/// One question with everything that the lab needs to answer it.
 pub struct Experiment {
     /// `area.name`, such as `bip324.mixed`.
     pub name: &'static str,
-    /// What it asks, in one line for somebody who does not know the lab.
+    /// The question in one line, for readers who do not know the lab.
     pub description: &'static str,
-    /// Lists its cases. A case is built, checked, measured and dropped before the next.
+    /// Creates its cases. Each is built, checked, measured and dropped before the next.
     pub(crate) cases: for<'a> fn(&'a Bench) -> Vec<Task<'a>>,
-    /// The row that answers the question.
+    /// Selects the row that answers the question.
     pub(crate) headline: Headline,
-    /// Its lines in the table that compares machines.
+    /// Its rows in the table that compares machines.
     pub(crate) across: &'static [AcrossMachines],
-    /// The headline's figure in words; none for a metric without words of its own.
+    /// The headline's figure as a sentence. `None` for other metrics.
     pub(crate) sentence: fn(&Figure<'_>) -> Option<String>,
     /// Its pictures, in order.
     pub(crate) pictures: &'static [Picture],
-    /// The words in a picture for a `key` and `value` of its cases; none for the usual ones.
+    /// Words in pictures for a `key` and `value` of its cases. `None` for the default.
     pub(crate) words: fn(&str, &str) -> Option<String>,
-    /// Adds what others have published.
+    /// Adds published figures.
     pub(crate) published: fn(&mut Figures),
-    /// After the last case: adds the figures that follow from several rows.
+    /// Adds figures derived from several rows, after the last case.
     pub(crate) conclude: fn(&mut Report),
     /// Whether it needs a CUDA device.
     pub needs_gpu: bool,
 }
 
-/// The row that an answer speaks of. Where a run has no such row, the nearest counts.
+/// Selects the row that an answer is about. If a run lacks it, the nearest one is used.
 pub(crate) struct Headline {
-    /// Some `key=value` of its case.
+    /// Some `key=value` pairs of its case.
     pub(crate) case: &'static str,
     /// Its metric.
     pub(crate) metric: &'static str,
 }
 
-/// A line of the table that compares machines, with a column for each: ratios that a reader
-/// should know of every CPU.
+/// A row in the table that compares machines, which has a column for each machine.
 pub(crate) struct AcrossMachines {
-    /// What is compared, in words.
+    /// What is compared, for readers.
     pub(crate) label: &'static str,
-    /// Some `key=value` of each case whose ratio stands in the line.
+    /// Some `key=value` pairs of each case whose ratio is shown.
     pub(crate) cases: &'static [&'static str],
     /// The metric.
     pub(crate) metric: &'static str,
-    /// The library that ours is compared with; none for a metric that is a ratio by itself.
+    /// The library that we are compared with. `None` if the metric is itself a ratio.
     pub(crate) against: Option<&'static str>,
 }
 
 impl Experiment {
-    /// Nothing in every field, for those that an experiment leaves out.
+    /// An experiment with all fields empty, as a default.
     pub(crate) const EMPTY: Self = Self {
         name: "",
         description: "",
@@ -85,40 +84,40 @@ impl Experiment {
             .map_or(self.name, |(area, _)| area)
     }
 
-    /// A case without keys. `timed` says what is timed, and by which clock.
+    /// A case without keys. `timed` describes what is timed, and by which clock.
     pub(crate) fn case(&self, timed: &str) -> Case {
         Case::new(self.name, timed)
     }
 }
 
-/// What the cases run on.
+/// The environment of the cases.
 pub(crate) struct Bench {
     /// Our best backend, without a GPU.
     pub(crate) engine: Engine,
-    /// Where the lengths of mixed packets come from; `mail` first.
+    /// Sources of mixed packet lengths. The first one is `mail`.
     pub(crate) profiles: Vec<Profile>,
-    /// Whether fewer cases and samples are wanted.
+    /// Whether to run fewer cases and samples.
     pub(crate) quick: bool,
-    /// The device, if there is one and an experiment needs it.
+    /// The GPU, if there is one and an experiment needs it.
     #[cfg(feature = "cuda")]
     pub(crate) gpu: Option<&'static packetlane::gpu::Gpu>,
-    /// The most packets in one batch on the device.
+    /// Maximum number of packets in one batch on the GPU.
     #[cfg(feature = "cuda")]
     pub(crate) gpu_packets: usize,
 }
 
-/// One case, not yet built.
+/// A case that is not built yet.
 pub(crate) struct Task<'a> {
-    /// What it is called.
+    /// Its name.
     pub(crate) case: Case,
     run: Run<'a>,
 }
 
-/// Builds, checks and measures a case, and enters the figures.
+/// Builds, checks and measures a case, and records the figures.
 type Run<'a> = Box<dyn FnOnce(&Case, &Plan, &mut Report) + 'a>;
 
 impl<'a> Task<'a> {
-    /// A case, and how to build, check and measure it.
+    /// A case with the function that builds, checks and measures it.
     pub(crate) fn new(case: Case, run: impl FnOnce(&Case, &Plan, &mut Report) + 'a) -> Self {
         Self {
             case,
@@ -126,11 +125,11 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Runs the case and enters its figures in `report`.
+    /// Runs the case and records its figures in `report`.
     ///
     /// # Panics
     ///
-    /// If an implementation gives a wrong result.
+    /// If an implementation produces a wrong result.
     pub(crate) fn run(self, plan: &Plan, report: &mut Report) {
         (self.run)(&self.case, plan, report);
     }

@@ -1,5 +1,5 @@
-//! Checks that a CUDA device seals and opens as the CPU does: a suite of batches, then any
-//! number of random packets, byte for byte and verdict for verdict.
+//! Checks that a CUDA device seals and opens like the CPU: a suite of batches, then any number of
+//! random packets. All bytes and verdicts must be equal.
 
 use crate::workload::gpu::nonce;
 use packetlane::gpu::{Bytes, DeviceWork, Gpu, GpuError, Op, RunOptions};
@@ -8,11 +8,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::fmt;
 
-/// Every length up to this one is tried.
-const ALL_UP_TO: usize = 1100;
+/// All lengths up to this one are tested.
+const MAX_SHORT_LEN: usize = 1100;
 
-/// Longer lengths: around the boundaries of blocks, of the kernels' classes and of their
-/// chunks, and BIP324's longest text.
+/// Longer lengths to test: around the boundaries of blocks, kernel classes and chunks, and BIP324's
+/// maximum.
 const LONG: [usize; 19] = [
     4095,
     4096,
@@ -35,25 +35,25 @@ const LONG: [usize; 19] = [
     1 << 24,
 ];
 
-/// A batch of random packets has about this many bytes at most.
+/// Approximate maximum size of a batch of random packets, in bytes.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// The most random packets in one batch.
+/// Maximum number of random packets in a batch.
 const BATCH_PACKETS: usize = 1 << 18;
 
-/// Different keys in a batch.
+/// Number of different keys in a batch.
 const KEYS: usize = 1000;
 
-/// Up to this many bytes lie before a text or its AAD, so that texts begin at any address.
+/// Maximum gap before a text or its AAD, in bytes, so that texts start at any address.
 const GAP: usize = 20;
 
-/// One in this many packets is forged before it is opened.
+/// One of this many packets is forged before opening.
 const FORGED: usize = 5;
 
-/// What was compared and equal.
+/// Counts of a successful check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Batches that the device ran.
+    /// Batches run on the device.
     pub batches: usize,
     /// Packets of the suite, counted for each operation.
     pub suite: usize,
@@ -67,22 +67,22 @@ pub struct Checked {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The device does not run a batch.
+    /// The device could not run a batch.
     Device(GpuError),
     /// The device's results differ from the CPU's.
     Different {
-        /// What was run.
+        /// The batch.
         batch: String,
         /// The first packet that differs.
         packet: usize,
-        /// The length of that packet's text, in bytes.
+        /// The length of its text, in bytes.
         len: usize,
-        /// How many packets differ.
+        /// Number of packets that differ.
         packets: usize,
     },
-    /// The device writes to bytes that belong to no packet.
+    /// The device changed bytes outside of all packets.
     Beyond {
-        /// What was run.
+        /// The batch.
         batch: String,
     },
 }
@@ -98,12 +98,12 @@ impl fmt::Display for CheckError {
                 packets,
             } => write!(
                 f,
-                "the device is WRONG: {batch}: {packets} packets differ from the CPU's, first \
-                 number {packet}, a text of {len} bytes"
+                "the device is WRONG: {batch}: {packets} packets differ from the CPU's, the first \
+                 is number {packet}, a text of {len} bytes"
             ),
             Self::Beyond { batch } => write!(
                 f,
-                "the device is WRONG: {batch}: it changed bytes that belong to no packet"
+                "the device is WRONG: {batch}: it changed bytes outside of all packets"
             ),
         }
     }
@@ -117,7 +117,7 @@ impl From<GpuError> for CheckError {
     }
 }
 
-/// A batch before it is sealed.
+/// A batch before sealing.
 struct Made {
     bytes: Vec<u8>,
     keys: Vec<Key>,
@@ -125,8 +125,8 @@ struct Made {
 }
 
 impl Made {
-    /// Texts of these lengths under random keys, at any address. One in `aad` of them has AAD,
-    /// none if `aad` is 0.
+    /// Texts of these lengths under random keys, at any address. One of `aad` packets has AAD; none
+    /// if `aad` is 0.
     fn new(rng: &mut StdRng, lengths: impl Iterator<Item = usize>, aad: usize) -> Self {
         let mut keys = vec![[0; 32]; KEYS];
         keys.iter_mut().for_each(|key| rng.fill_bytes(key));
@@ -170,7 +170,7 @@ impl Made {
     }
 }
 
-/// Runs the checks on one device, and counts.
+/// Runs the checks on a device and counts.
 struct Check<'a> {
     gpu: &'a Gpu,
     backend: Backend,
@@ -179,7 +179,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     /// Runs one operation on the device, from ordinary or page-locked memory, and on the CPU.
-    /// Returns the bytes and verdicts, in which both agree.
+    /// Returns the bytes and verdicts if they are equal.
     fn same(
         &mut self,
         batch: &str,
@@ -261,7 +261,7 @@ impl Check<'_> {
         Ok((expected, verdicts))
     }
 
-    /// Seals a batch, forges some packets, and opens it. Returns the number of its packets.
+    /// Seals a batch, forges some packets, and opens it. Returns the number of packets.
     fn both(
         &mut self,
         batch: &str,
@@ -276,10 +276,9 @@ impl Check<'_> {
     }
 }
 
-/// Compares `gpu` with the CPU on `backend`: texts of all lengths up to 1100 bytes, mixed
-/// lengths and long ones up to `longest` bytes, with and without AAD, and wrong tags, from
-/// ordinary and page-locked memory; then `packets` random packets. `say` receives lines about
-/// the progress.
+/// Compares `gpu` with the CPU on `backend`: texts of all lengths up to 1100 bytes, mixed lengths
+/// and long ones up to `longest` bytes, with and without AAD, and wrong tags, from ordinary and
+/// page-locked memory; then `packets` random packets. Passes lines about the progress to `say`.
 ///
 /// # Errors
 ///
@@ -300,10 +299,14 @@ pub fn check(
     for pinned in [false, true] {
         let long = || LONG.into_iter().filter(|len| *len <= longest);
         let lengths: [(&str, Vec<usize>, usize); 5] = [
-            ("all lengths to 1100", (0..=ALL_UP_TO).collect(), 0),
-            ("all lengths to 1100 with AAD", (0..=ALL_UP_TO).collect(), 1),
+            ("all lengths to 1100", (0..=MAX_SHORT_LEN).collect(), 0),
+            (
+                "all lengths to 1100 with AAD",
+                (0..=MAX_SHORT_LEN).collect(),
+                1,
+            ),
             ("one packet", vec![61], 0),
-            ("long ones", long().collect(), 3),
+            ("long packets", long().collect(), 3),
             (
                 "mixed",
                 {
@@ -347,7 +350,7 @@ pub fn check(
     Ok(check.checked)
 }
 
-/// A random length of the profile `mail`, with the header byte.
+/// A random length from the profile `mail`, including the header byte.
 fn length(rng: &mut StdRng) -> usize {
     1 + crate::traffic::mail(rng)
 }

@@ -1,11 +1,10 @@
-//! Measures what encrypted packets and double SHA-256 cost, beside the libraries that people
-//! use today.
+//! Measures the cost of encrypted packets and of double SHA-256, compared with widely used
+//! libraries.
 //!
-//! An [`experiment`] is one question. [`experiments`] lists them all, each in a file of its
-//! own. [`mod@run`] runs them, on the shared workloads and against rivals; [`measure`] times
-//! several implementations of a case in turn, and [`record`] makes figures of the samples. A
-//! [`report`] holds the figures; its JSON is for other programs. [`show`] makes text and a
-//! page of it.
+//! An [`experiment`] answers one question. [`experiments`] lists them all, each in its own file.
+//! [`mod@run`] runs them on shared workloads, against competitors. [`measure`] times several
+//! implementations of a case alternately, and [`record`] turns the samples into figures. A
+//! [`report`] holds the figures and can be stored as JSON. [`show`] renders it as text or HTML.
 //!
 //! ```no_run
 //! use packetlane::Engine;

@@ -1,44 +1,42 @@
-//! Timing, and nothing else: several implementations of one case, in turn, while the
-//! machine is in one state.
+//! Timing: runs several implementations of a case alternately, under the same machine conditions.
 //!
-//! Absolute times drift with the machine's clock and its neighbours, so this module
-//! protects the comparison. A turn of [`in_turn`] takes one sample of each [`Contender`], and the
-//! next turn takes them in another order, so that none gains or loses by its place or by the one
-//! before it. The ratio of two contenders comes from samples of the same turn. One sample is as
-//! many calls as fill at least [`Plan::min_sample`]. One call is one unit of the case's work,
-//! usually one batch. Before each sample as many calls run untimed, unless one takes
-//! milliseconds: so no contender pays for what the one before it left in the caches, or for
-//! powering up registers that only itself uses.
+//! Absolute times drift with the machine's clock and load, so the comparison has to be protected. A
+//! turn of [`in_turn`] takes one sample of each [`Contender`]; each turn uses another order, so
+//! that no contender gains or loses by its position or its predecessor. The ratio of two contenders
+//! is computed from samples of the same turn. A sample consists of as many calls as fill
+//! [`Plan::min_sample`]. A call does one unit of the case's work, usually one batch. Before each
+//! sample, the same number of calls run untimed, unless one takes milliseconds. So no contender
+//! pays for what the previous one left in the caches, or for powering up wide registers that only
+//! it uses.
 //!
-//! An operation that consumes its input (opening a packet in place) needs new input for
-//! each call, made outside the measured time. Reading the clock takes some 300 ns, so
-//! stopping it around every call would measure the clock. Such a contender prepares the
-//! inputs of a group of calls, and the group is timed as one. See
-//! [`Contender::with_input`].
+//! An operation that consumes its input (such as opening a packet in place) needs new input for
+//! each call, created outside the measured time. Reading the clock takes about 300 ns, too long to
+//! stop it around every call. Such a contender prepares the inputs for a group of calls, and the
+//! group is timed as a whole. See [`Contender::with_input`].
 //!
-//! The thread's CPU time is right for work on one thread. It is wrong for anything that
-//! sleeps, uses other threads or waits for a GPU: those take [`Clock::Wall`], and their
-//! `timed` text says so.
+//! Thread CPU time is right for work on one thread. It is wrong for anything that sleeps, uses
+//! other threads or waits for a GPU. Those cases use [`Clock::Wall`] and say so in their `timed`
+//! text.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Samples are noisy if their middle half spreads over more than this share of the median.
+/// Samples are noisy if their middle half spans more than this share of the median.
 const NOISY: f64 = 0.10;
 
-/// The fewest samples of a case, whatever the budget.
-const FEWEST_SAMPLES: usize = 3;
+/// Minimum number of samples of a case, whatever the budget.
+const MIN_SAMPLES: usize = 3;
 
-/// Warming up is little of a sample this long, so nothing runs before it.
+/// Samples this long need no warm-up.
 const LONG_SAMPLE: Duration = Duration::from_millis(2);
 
-/// What counts as time.
+/// The clock of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// CPU time of the calling thread: a busy neighbour does not count.
+    /// CPU time of the calling thread. Load from other processes does not count.
     ThreadCpu,
-    /// Time that passes, for sockets, threads and GPUs.
+    /// Elapsed time, for sockets, threads and GPUs.
     Wall,
 }
 
@@ -51,7 +49,7 @@ impl Clock {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
-    /// The clock's name as a `timed` text has it.
+    /// The clock's name in `timed` texts.
     pub fn name(self) -> &'static str {
         match self {
             Clock::ThreadCpu => "thread CPU time",
@@ -60,21 +58,21 @@ impl Clock {
     }
 }
 
-/// How carefully to measure a case.
+/// How accurately to measure a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// How many samples to take of each contender.
+    /// Number of samples of each contender.
     pub samples: usize,
-    /// The shortest time of one sample.
+    /// Minimum duration of a sample.
     pub min_sample: Duration,
-    /// What counts as time.
+    /// The clock.
     pub clock: Clock,
-    /// A case takes no further turn after this much wall time, once it has three.
+    /// After this much wall time, no more turns are run once there are three.
     pub budget: Duration,
 }
 
 impl Plan {
-    /// For figures to quote.
+    /// For publishable figures.
     pub const fn full() -> Self {
         Self {
             samples: 31,
@@ -84,7 +82,7 @@ impl Plan {
         }
     }
 
-    /// For a first look: fewer samples of the same length.
+    /// For a first impression: fewer samples of the same length.
     pub const fn quick() -> Self {
         Self {
             samples: 15,
@@ -94,14 +92,14 @@ impl Plan {
         }
     }
 
-    /// The same plan by another clock.
+    /// The same plan with another clock.
     pub const fn by(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 }
 
-/// One implementation at one case, ready to run.
+/// An implementation that is ready to run a case.
 pub struct Contender<'a> {
     name: String,
     backend: String,
@@ -109,8 +107,8 @@ pub struct Contender<'a> {
 }
 
 impl<'a> Contender<'a> {
-    /// A contender whose calls need no new input. `run` is one call. The optimiser cannot
-    /// drop what it returns.
+    /// A contender whose calls need no new input. `run` is one call; the compiler cannot optimize
+    /// its result away.
     pub fn new<R>(
         name: impl Into<String>,
         backend: impl Into<String>,
@@ -125,11 +123,10 @@ impl<'a> Contender<'a> {
 
     /// A contender whose calls consume their input.
     ///
-    /// `prepare(&mut state, n)` makes the inputs of the next `n` calls, outside the
-    /// measured time. Then `run(&mut state, i)` is called inside it for each `i` in `0..n`.
-    /// `n` is at most `max_calls`, which bounds the memory. Choose `max_calls` so that a
-    /// full group takes 100 us or more where memory allows: the clock is read twice per
-    /// group.
+    /// `prepare(&mut state, n)` creates the inputs for the next `n` calls, outside the measured
+    /// time. Then `run(&mut state, i)` is called within it for each `i` in `0..n`. `n` is at most
+    /// `max_calls`, which bounds the memory. Because the clock is read twice per group, choose
+    /// `max_calls` so that a full group takes at least 100 us, if memory allows.
     pub fn with_input<S: 'a, R>(
         name: impl Into<String>,
         backend: impl Into<String>,
@@ -152,8 +149,8 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// What [`in_turn`] asks of a contender. The loop over calls is inside: the call through
-/// the box happens once per group, not once per packet.
+/// The interface that [`in_turn`] uses. The loop over calls is inside, so dynamic dispatch happens
+/// once per group, not once per packet.
 trait Calls {
     fn max_calls(&self) -> usize;
     fn prepare(&mut self, calls: usize);
@@ -196,20 +193,20 @@ impl<S, R, P: FnMut(&mut S, usize), F: FnMut(&mut S, usize) -> R> Calls for Grou
     }
 }
 
-/// The samples of one contender: seconds per call. Samples of one case with the same index
-/// were taken in the same turn.
+/// Samples of one contender, in seconds per call. In one case, samples with the same index are from
+/// the same turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     /// The contender's name.
     pub implementation: String,
-    /// What it ran on, such as `avx512`.
+    /// The backend it ran on, such as `avx512`.
     pub backend: String,
-    /// Seconds per call, one for each turn.
+    /// Seconds per call in each turn.
     pub seconds: Vec<f64>,
 }
 
 impl Samples {
-    /// Median, minimum and maximum of the seconds per call.
+    /// Median, range and confidence interval of the seconds per call.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.seconds)
     }
@@ -225,25 +222,25 @@ impl Samples {
     }
 }
 
-/// The median of some samples, and how far they spread.
+/// The median of samples and their spread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// The middle value, or the mean of the middle two.
+    /// The middle value, or the mean of the two middle ones.
     pub median: f64,
     /// The smallest.
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// Where the middle half of the values begins and ends.
+    /// Bounds of the middle half of the values.
     pub half: [f64; 2],
-    /// The 95 % confidence interval of the median, whatever the distribution: this many of the
-    /// values lie on either side of it (order statistics). Of fewer than 6 values it is all of
-    /// them, and less certain.
+    /// The 95 % confidence interval of the median, for any distribution (order statistics): at most
+    /// a certain number of values lies outside on each side. With fewer than 6 values it spans all
+    /// of them and is less certain.
     pub interval: [f64; 2],
 }
 
 impl Summary {
-    /// Summarises at least one value.
+    /// Summarizes at least one value.
     pub fn of(values: &[f64]) -> Self {
         assert!(!values.is_empty(), "nothing was measured");
         let mut sorted = values.to_vec();
@@ -256,7 +253,7 @@ impl Summary {
             );
             low + (high - low) * place.fract()
         };
-        // How many of n values are below the median is binomial: n / 2 on average, with a
+        // The number of values below the median is binomially distributed: n / 2 on average, with a
         // standard deviation of sqrt(n) / 2.
         let count = sorted.len() as f64;
         let outside = ((count - 1.96 * count.sqrt()) / 2.0).round().max(1.0) as usize;
@@ -269,16 +266,16 @@ impl Summary {
         }
     }
 
-    /// Whether the samples disagree too much to be trusted.
+    /// Whether the samples vary too much to be trusted.
     pub fn noisy(&self) -> bool {
         let [low, high] = self.half;
         (high - low) / self.median > NOISY
     }
 }
 
-/// Runs the contenders in turn, as often as the plan says, in an order that changes each turn.
+/// Runs the contenders alternately as the plan says, in a different order each turn.
 ///
-/// Check their output before. The samples come back in the order of the contenders.
+/// Check their output first. The samples are returned in the order of the contenders.
 pub fn in_turn(contenders: &mut [Contender<'_>], plan: &Plan) -> Vec<Samples> {
     in_turn_by(contenders, plan, &|| plan.clock.now(), &|| {
         Clock::Wall.now()
@@ -306,14 +303,14 @@ fn in_turn_by(
         })
         .collect();
     let orders = orders(contenders.len());
-    for turn in 0..plan.samples.max(FEWEST_SAMPLES) {
-        if turn >= FEWEST_SAMPLES && wall() - start > plan.budget {
+    for turn in 0..plan.samples.max(MIN_SAMPLES) {
+        if turn >= MIN_SAMPLES && wall() - start > plan.budget {
             break;
         }
         for &place in &orders[turn % orders.len()] {
             let contender = &mut contenders[place];
             let (calls, length) = sizes[place];
-            // Warms the caches, in which another contender has just worked.
+            // Warm up the caches, which another contender has just used.
             if length < LONG_SAMPLE {
                 sample(&mut *contender.work, calls, now);
             }
@@ -325,15 +322,15 @@ fn in_turn_by(
     samples
 }
 
-/// The orders of the turns, to be taken one after the other and again from the first.
+/// The orders of the turns, used cyclically.
 ///
-/// They are a Williams design: over all of them every contender is equally often at every place,
-/// and equally often right after every other. A fixed order would have one contender always run
-/// after the same other, whose traces (a clock that wide registers have lowered, registers that
-/// are powered down) it would pay for, or not, in every turn.
+/// They are a Williams design: over all orders, every contender is equally often at each position,
+/// and equally often directly after each other one. In a fixed order, a contender would always run
+/// after the same other one and be affected by what that leaves behind, such as a lowered clock
+/// frequency or powered-down registers.
 fn orders(contenders: usize) -> Vec<Vec<usize>> {
-    // 0, 1, n - 1, 2, n - 2 ...: each step from one to the next is another one, modulo n. So over
-    // the shifts of this order, each contender comes after each other.
+    // 0, 1, n - 1, 2, n - 2, ...: all steps differ modulo n. So over the shifts of this order, each
+    // contender follows each other one.
     let zigzag = |place: usize| match place % 2 {
         1 => place.div_ceil(2),
         _ => contenders - place / 2,
@@ -343,7 +340,8 @@ fn orders(contenders: usize) -> Vec<Vec<usize>> {
         order.collect::<Vec<_>>()
     });
     let mut orders: Vec<_> = shifted.collect();
-    // Of an odd number, only half of the steps are there, each twice: backwards come the others.
+    // With an odd number, only half of the steps occur, each twice. The reversed orders add the
+    // rest.
     if contenders % 2 == 1 {
         let backwards = orders
             .iter()
@@ -369,8 +367,8 @@ fn sample(work: &mut dyn Calls, calls: usize, now: &dyn Fn() -> Duration) -> Dur
     time
 }
 
-/// How many calls fill a sample, and how long that takes. The growing trials also warm the
-/// caches, the branch predictors and the processor's clock.
+/// Finds out how many calls fill a sample, and how long that takes. The growing trials also warm up
+/// the caches, the branch predictors and the CPU's clock.
 fn calibrate(
     work: &mut dyn Calls,
     min_sample: Duration,
@@ -382,8 +380,8 @@ fn calibrate(
         if time >= min_sample {
             return (calls, time);
         }
-        // Aim a fifth above the minimum, so that the next trial is likely the last. A very
-        // short trial says little, so grow tenfold at most.
+        // Aim a fifth above the minimum, so that the next trial is likely to be the last. A very
+        // short trial is inaccurate, so grow tenfold at most.
         let share = min_sample.as_secs_f64() / time.as_secs_f64().max(1e-9);
         calls = (calls as f64 * (share * 1.2).clamp(1.2, 10.0)).ceil() as usize;
     }
@@ -394,7 +392,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// A clock that only the work moves.
+    /// A clock that only the work advances.
     #[derive(Default)]
     struct Fake(Cell<Duration>);
 
@@ -455,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn no_contender_has_a_better_place() {
+    fn no_contender_has_a_better_position() {
         for count in 1..=9 {
             let orders = orders(count);
             let rounds = orders.len() / count;
@@ -562,8 +560,8 @@ mod tests {
         assert_eq!(Summary::of(&values).interval, [100.0, 100.0]);
     }
 
-    /// The true median is outside of the interval if too few values lie on one side of it, which
-    /// chance brings about as often as a coin that falls on one side so seldom.
+    /// The true median is outside the interval if too few values lie on one side of it. The
+    /// probability is that of a fair coin landing on one side so rarely.
     #[test]
     fn the_interval_holds_the_true_median_in_95_of_100_runs() {
         for count in 6..=120 {
@@ -577,7 +575,8 @@ mod tests {
                 chance *= f64::from(count - below) / f64::from(below + 1);
             }
             assert!(2.0 * tail <= 0.05, "{count} values: {tail}");
-            // And it is no wider than it has to be: one value less is too few, or nearly.
+            // And it is not wider than necessary: with one value less, it would be too narrow, or
+            // nearly.
             assert!(2.0 * (tail + chance) > 0.045, "{count} values: {tail}");
         }
     }

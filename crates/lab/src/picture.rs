@@ -1,32 +1,31 @@
-//! What a picture of an experiment shows, before there are figures to draw.
+//! Descriptions of an experiment's pictures, independent of any figures.
 
-/// A question that a picture answers. One picture is drawn for each combination of the
-/// values of `facets`.
+/// A picture that answers a question. One is drawn for each combination of values of `facets`.
 pub(crate) struct Picture {
-    /// The metric that is drawn.
+    /// The metric shown.
     pub(crate) metric: &'static str,
-    /// What the picture shows.
+    /// The title.
     pub(crate) title: &'static str,
-    /// The bottom axis; none for bars.
+    /// The bottom axis. `None` for bars.
     pub(crate) x: Option<Bottom>,
-    /// Keys whose values tell one picture from the next.
+    /// Keys whose values distinguish one picture from the next.
     pub(crate) facets: &'static [&'static str],
-    /// Keys held at one value: this one, or the nearest that was measured.
+    /// Keys fixed at this value, or the nearest one measured.
     pub(crate) held: &'static [(&'static str, &'static str)],
-    /// What one line stands for.
+    /// What each line represents.
     pub(crate) lines: Lines,
-    /// How a figure becomes a height.
+    /// How a figure is converted to a height.
     pub(crate) y: Y,
     /// Whether the left axis is logarithmic.
     pub(crate) log_y: bool,
-    /// Whether to draw bars where the bottom axis has one value only.
+    /// Whether to draw bars if the bottom axis has only one value.
     pub(crate) or_bars: bool,
-    /// Whose published figures are a line of their own: the first word of their cases. The
-    /// rest of such a case has the key of the bottom axis.
+    /// The source whose published figures get their own line: the first word of their cases. The
+    /// rest of such a case must contain the key of the bottom axis.
     pub(crate) published: Option<&'static str>,
-    /// The metric whose figure, for the same facets, is marked on the bottom axis.
+    /// A metric whose figure, for the same facets, is marked on the bottom axis.
     pub(crate) mark: Option<&'static str>,
-    /// The legend's name of an implementation, if it is not its own.
+    /// Names for implementations in the legend, if they differ from the implementation's name.
     pub(crate) rename: Option<fn(&str) -> String>,
 }
 
@@ -35,38 +34,38 @@ pub(crate) struct Picture {
 pub(crate) struct Bottom {
     /// The key whose values it shows.
     pub(crate) key: &'static str,
-    /// What it counts.
+    /// The label.
     pub(crate) label: &'static str,
     /// The unit of its ticks, such as `bytes`.
     pub(crate) unit: &'static str,
-    /// Whether equal distances are equal factors.
+    /// Whether the scale is logarithmic.
     pub(crate) log: bool,
 }
 
-/// What one line stands for.
+/// What a line represents.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Lines {
-    /// One implementation.
+    /// An implementation.
     Implementations,
     /// Our own implementation at one value of this key.
     OursBy(&'static str),
 }
 
-/// How a figure becomes a height.
+/// How a figure is converted to a height.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Y {
-    /// It is the height.
+    /// Unchanged.
     AsMeasured,
-    /// Bytes of contents per second, from the time of one packet.
+    /// Payload bytes per second, from the time of a packet.
     Goodput,
-    /// How many times as fast as at the leftmost point of the line.
+    /// Speed relative to the leftmost point of the line.
     SpeedUp,
-    /// How many times as fast as this rival in the same case.
+    /// Speed relative to this competitor in the same case.
     Against(&'static str),
 }
 
 impl Picture {
-    /// The figures of `metric` as bars, one for each implementation.
+    /// Bars of `metric`, one for each implementation.
     pub(crate) const fn new(metric: &'static str, title: &'static str) -> Self {
         Self {
             metric,
@@ -95,7 +94,7 @@ impl Bottom {
     /// Packets in a batch.
     pub(crate) const BATCH: Self = Self::log("batch", "packets in a batch");
 
-    /// Decoys in per cent.
+    /// Share of decoys in per cent.
     pub(crate) const DECOYS: Self = Self::linear("decoys", "share of packets that are decoys, %");
 
     /// A logarithmic axis.

@@ -1,11 +1,11 @@
-//! A progress bar on standard error, for a person who waits.
+//! A progress bar on standard error.
 //!
-//! There is no bar where standard error is not a terminal (a pipe, a log, CI).
+//! There is no bar if standard error is not a terminal (a pipe, a log, CI).
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 
-/// A bar that counts the cases of a run. Dropping it clears the bar.
+/// Counts the cases of a run. Cleared on drop.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -32,12 +32,12 @@ impl Progress {
         self.0.inc(1);
     }
 
-    /// Does what prints, without the bar in between.
+    /// Hides the bar while `print` runs.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
         self.0.suspend(print);
     }
 
-    /// Writes a line above the bar, or alone where there is no bar.
+    /// Prints a line above the bar, or a plain line without a bar.
     pub(crate) fn note(&self, line: &str) {
         if self.0.is_hidden() {
             note(line);
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// Writes a line to standard error. A run goes on where nobody reads it.
+/// Prints a line to standard error. Ignores errors: nobody may be reading it.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

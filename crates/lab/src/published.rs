@@ -1,18 +1,18 @@
-//! Figures that others have published, and what is wrong with each.
+//! Published figures of others, and their caveats.
 //!
-//! This program measures none of them: they come from other machines, and some from other
-//! work than the name says. The report shows them in a table of their own, never in a row
-//! with ours, and with their caveats. The figures are in the files of their experiments;
-//! here are the sources and caveats that several of these share.
+//! This program measures none of them. They come from other machines, and some from different work
+//! than their name suggests. The report shows them in a separate table, never in a row with our
+//! figures, and always with their caveats. The figures are defined with their experiments; this
+//! file has the sources and caveats that several of them share.
 //!
-//! The GPU figures come from one message to the Bitcoin development mailing list. Its
-//! "BIP324" is the AEAD with a framing of its own, as its source code shows, and the build
-//! behind its fastest figures encrypted wrongly. The figures of our own notes are of programs
-//! that this one cannot link to, on a machine that is probably not yours.
+//! The GPU figures come from a message to the Bitcoin development mailing list. As its source code
+//! shows, its "BIP324" is the AEAD with a different framing, and the build behind its fastest
+//! figures encrypted incorrectly. The figures from our own notes are of programs that cannot be
+//! linked into this one, on a machine that is probably different from yours.
 
 use crate::report::Published;
 
-/// The message on the GPU.
+/// The message about the GPU.
 pub(crate) const MAIL: &str = "\
     V. Chkheidze, \"BIP324 transport performance: CPU baseline, GPU offload, batching and \
     latency tradeoffs\", bitcoindev mailing list, 23 March 2026 (UltrafastSecp256k1; CPU x86-64, \
@@ -27,19 +27,19 @@ pub(crate) const NOTES: &str = "\
 pub(crate) const CORE: &str =
     "Bitcoin Core's own benchmark, as bllvm's comparison of 8 November 2025 quotes it";
 
-/// Caveat for all packets of the message.
+/// Caveat for all packet figures of the message.
 pub(crate) const NOT_BIP324: &str = "\
     Not BIP324: no length cipher, no header byte, no rekey, no garbage, no network magic in the \
     key derivation, one key for everything; the official vectors fail.";
 
-/// Caveat for the message's rates in bytes.
+/// Caveat for the message's byte rates.
 pub(crate) const MEBIBYTES: &str =
-    "Its MB/s and GB/s are MiB/s and GiB/s: in powers of ten the figure is 5 or 7 % higher.";
+    "Its MB/s and GB/s are MiB/s and GiB/s: in powers of ten, the figure is 5 or 7 % higher.";
 
 /// Caveat for its GPU figures.
 pub(crate) const KERNELS: &str = "GPU kernels only, and one random key and nonce for each packet.";
 
-/// Caveat for its GPU figures, beside experiments that include the copies or could.
+/// Caveat for its GPU figures in experiments where copies matter.
 #[cfg(feature = "cuda")]
 pub(crate) const NO_TRAVEL: &str = "\
     Left out: the copies to the device and back, and what the host does before and after. \
@@ -67,13 +67,13 @@ pub(crate) const QUICLY: &str = "Published 2018, of quicly with OpenSSL";
 
 /// Caveat for Intel's multi-buffer library.
 pub(crate) const MASKS_ALONE: &str =
-    "Its AEAD seals one packet after another: only its header masks are computed together.";
+    "Its AEAD seals one packet after another: only the header masks are computed together.";
 
 /// Caveat for figures from another machine.
 pub(crate) const ANOTHER_MACHINE: &str = "Another machine.";
 
 /// The caveats of most figures from [`WINQUIC`], [`QUICLY`] and [`NOTES`].
-pub(crate) const ELSEWHERE: &[&str] = &[ANOTHER_MACHINE];
+pub(crate) const FROM_ANOTHER_MACHINE: &[&str] = &[ANOTHER_MACHINE];
 
 /// The time of one packet.
 pub(crate) fn time_per_packet(nanos: f64) -> Quantity {
@@ -90,7 +90,7 @@ pub(crate) fn packets_per_second(rate: f64) -> Quantity {
     ("packets_per_second", rate, "packets/s")
 }
 
-/// Bytes of contents per second.
+/// Payload bytes per second.
 pub(crate) fn goodput(rate: f64) -> Quantity {
     ("goodput", rate, "MB/s")
 }
@@ -105,7 +105,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Those that `add` adds for `experiment`.
+    /// The figures that `add` adds for `experiment`.
     pub(crate) fn of(experiment: &'static str, add: fn(&mut Self)) -> Vec<Published> {
         let mut figures = Self {
             experiment,
@@ -115,8 +115,7 @@ impl Figures {
         figures.figures
     }
 
-    /// Adds one figure: what was run, what came out, who says so, and what keeps it from
-    /// being compared with ours.
+    /// Adds a figure: what was run, the result, the source, and why it is not comparable with ours.
     pub(crate) fn add(
         &mut self,
         case: &str,

@@ -1,26 +1,25 @@
-//! How a number is written: three significant digits, times in the unit that suits them,
-//! MB as 10^6 bytes.
+//! Formatting of numbers: three significant digits, times in a suitable unit, MB as 10^6 bytes.
 
-/// A name from the JSON in words: `time_per_packet` becomes `time per packet`.
+/// Converts a JSON name to words: `time_per_packet` becomes `time per packet`.
 pub(crate) fn words(metric: &str) -> String {
     metric.replace('_', " ")
 }
 
-/// A figure with its unit: `518 ns`, `3.42 ms`, `3.10 M packets/s`, `1.01 GB/s`.
+/// Formats a figure with its unit: `518 ns`, `3.42 ms`, `3.10 M packets/s`, `1.01 GB/s`.
 pub(crate) fn quantity(value: f64, unit: &str) -> String {
     let (scale, shown) = scaled(value, unit);
     format!("{}{shown}", digits(value * scale))
 }
 
-/// A published figure, with as many digits as it has there: `21.37 M packets/s`.
+/// Formats a published figure with its original number of digits: `21.37 M packets/s`.
 pub(crate) fn as_published(value: f64, unit: &str) -> String {
     let (scale, shown) = scaled(value, unit);
-    // Scaling leaves a residue in the last digits of a binary number.
+    // Scaling leaves rounding errors in the last digits.
     let value = (value * scale * 1e4).round() / 1e4;
     format!("{value}{shown}")
 }
 
-/// A range with one unit for both ends: `510-533 ns`.
+/// Formats a range with one unit for both ends: `510-533 ns`.
 pub(crate) fn range(min: f64, max: f64, unit: &str) -> String {
     let (scale, shown) = scaled(max, unit);
     let (min, max) = (digits(min * scale), digits(max * scale));
@@ -31,12 +30,12 @@ pub(crate) fn range(min: f64, max: f64, unit: &str) -> String {
     }
 }
 
-/// Whether a unit is too long to stand in every cell: `packets/s`.
+/// Whether a unit is too long to repeat in every cell: `packets/s`.
 pub(crate) fn bare_unit(unit: &str) -> bool {
     unit.ends_with("/s") && unit != "MB/s"
 }
 
-/// A quantity without its unit if a title or an axis names that: `3.10 M`.
+/// Removes the unit from a quantity if a title or an axis shows it: `3.10 M`.
 pub(crate) fn bare(quantity: String, unit: &str) -> String {
     if bare_unit(unit) {
         quantity.trim_end_matches(unit).trim_end().to_owned()
@@ -45,7 +44,7 @@ pub(crate) fn bare(quantity: String, unit: &str) -> String {
     }
 }
 
-/// A ratio: `0.62x`, `1.9x`, `12x`. Near 1 it has two decimals, so that rounding does not
+/// Formats a ratio: `0.62x`, `1.9x`, `12x`. Near 1 it has two decimals, so that rounding does not
 /// hide a difference.
 pub(crate) fn times(ratio: f64) -> String {
     match ratio.abs() {
@@ -55,7 +54,7 @@ pub(crate) fn times(ratio: f64) -> String {
     }
 }
 
-/// The factor and the unit's text (with a space before it) that suit a value.
+/// The factor and the unit's text (with a leading space) that suit a value.
 fn scaled(value: f64, unit: &str) -> (f64, String) {
     let ladder: &[(&str, f64)] = match unit {
         "ns" | "us" | "ms" | "s" => &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)],
@@ -76,7 +75,7 @@ fn scaled(value: f64, unit: &str) -> (f64, String) {
         .iter()
         .find(|step| step.0 == unit)
         .map_or(1.0, |step| step.1);
-    // 999.5 would be written as 1000 of the smaller unit.
+    // 999.5 would round to 1000 of the smaller unit.
     let fits = |step: &&(&str, f64)| (value * own / step.1).abs() >= 0.9995;
     let step = ladder.iter().rev().find(fits).unwrap_or(&ladder[0]);
     let shown = match unit {
@@ -87,7 +86,7 @@ fn scaled(value: f64, unit: &str) -> (f64, String) {
     (own / step.1, format!(" {shown}"))
 }
 
-/// Three significant digits, or all of the digits before the point.
+/// Three significant digits, or all digits before the decimal point.
 fn digits(value: f64) -> String {
     match value.abs() {
         v if v < 5e-4 => "0".to_owned(),
@@ -98,7 +97,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// A number of bytes: `61 B`, `16 KiB`.
+/// Formats a number of bytes: `61 B`, `16 KiB`.
 pub(crate) fn bytes(count: f64) -> String {
     const KIB: f64 = 1024.0;
     match count {

@@ -1,9 +1,9 @@
-//! How samples become the figures of a [`Report`]: metrics, rows and ratios.
+//! Turns samples into the figures of a [`Report`]: metrics, rows and ratios.
 
 use crate::measure::{Samples, Summary};
 use crate::report::{Case, OURS, Ratio, Report, Row, is_ours};
 
-/// A figure's name and unit, and how it follows from the seconds of one call.
+/// The name and unit of a figure, and how it is computed from the seconds per call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
     name: &'static str,
@@ -26,7 +26,7 @@ impl Metric {
             "us" => 1e6,
             "ms" => 1e3,
             "s" => 1.0,
-            _ => panic!("{unit} is no unit of time"),
+            _ => panic!("{unit} is not a unit of time"),
         };
         let items = items as f64;
         Self {
@@ -36,8 +36,8 @@ impl Metric {
         }
     }
 
-    /// A rate. `amount` is what one call does, in the unit's own measure: packets for
-    /// `packets/s`, 10^6 bytes for `MB/s`.
+    /// A rate. `amount` is the work of one call in the unit's own measure: packets for `packets/s`,
+    /// 10^6 bytes for `MB/s`.
     pub fn rate(name: &'static str, unit: &'static str, amount: f64) -> Self {
         Self {
             name,
@@ -46,7 +46,7 @@ impl Metric {
         }
     }
 
-    /// The share of one core, in per cent, that `items_per_second` take if one call does
+    /// The share of a core, in per cent, that `items_per_second` need if one call processes
     /// `items`.
     pub fn share_of_core(name: &'static str, items: usize, items_per_second: f64) -> Self {
         let per_second = 100.0 * items_per_second;
@@ -66,9 +66,8 @@ impl Metric {
     }
 }
 
-/// Enters the samples of one case into the report: a row for each metric and contender,
-/// and ratios for each metric. [`OURS`] has a ratio against every other contender, each of
-/// our other backends against the libraries only.
+/// Records the samples of a case: a row for each metric and contender, and ratios for each metric.
+/// [`OURS`] gets a ratio to every other contender, our other backends only to the libraries.
 ///
 /// The contenders of a case must have different names.
 pub fn record(report: &mut Report, case: &Case, metrics: &[Metric], measured: &[Samples]) {
@@ -89,8 +88,8 @@ pub fn record(report: &mut Report, case: &Case, metrics: &[Metric], measured: &[
                 if !rival {
                     continue;
                 }
-                // All contenders do the same work in a call, so the ratio of rates is the
-                // inverse ratio of times. One figure serves both kinds.
+                // All contenders do the same work per call, so the ratio of rates is the inverse
+                // ratio of times. One figure serves both.
                 let ratio = us.ahead_of(other);
                 report.ratios.push(Ratio {
                     experiment: case.experiment.clone(),
@@ -109,9 +108,9 @@ pub fn record(report: &mut Report, case: &Case, metrics: &[Metric], measured: &[
     }
 }
 
-/// Enters the time of one item (such as a packet) of `samples` divided by that of `base`,
-/// as a row with the unit `x`. Both were measured in the same turns, at different cases,
-/// and come with the number of items of one call.
+/// Records the time per item (such as a packet) of `samples` divided by that of `base`, as a row
+/// with the unit `x`. Both come with their number of items per call, and were measured in the same
+/// turns but at different cases.
 pub fn record_times(
     report: &mut Report,
     case: &Case,
@@ -126,8 +125,8 @@ pub fn record_times(
     enter(report, case, of, (metric, "x"), &values);
 }
 
-/// Enters by how many per cent the time of `samples` exceeds that of `base`, turn by turn:
-/// the same work with something added.
+/// Records by how many per cent the time of `samples` exceeds that of `base`, turn by turn: the
+/// cost of an addition to the same work.
 pub fn record_added(
     report: &mut Report,
     case: &Case,
@@ -143,7 +142,7 @@ pub fn record_added(
     enter(report, case, of, (metric, "%"), &values);
 }
 
-/// Enters one row from its values.
+/// Records one row from its values.
 pub(crate) fn enter(
     report: &mut Report,
     case: &Case,
@@ -165,13 +164,13 @@ pub(crate) fn enter(
         samples: values.len(),
         timed: case.timed.clone(),
         noisy: summary.noisy(),
-        // There are many of them: one digit less is enough for every comparison.
+        // There are many single values: a digit less is accurate enough for every comparison.
         values: values.iter().map(|value| rounded(*value, 5)).collect(),
     });
 }
 
-/// So many significant digits. The rest is noise. Short numbers keep the JSON readable and
-/// unchanged after reading and writing.
+/// Rounds to this many significant digits; the rest is noise. Short numbers keep the JSON readable
+/// and stable.
 fn rounded(value: f64, digits: usize) -> f64 {
     let places = digits - 1;
     format!("{value:.places$e}").parse().unwrap_or(value)

@@ -1,15 +1,14 @@
-//! The figures of one run, in the form that other programs read as JSON.
+//! The figures of one run, stored as JSON for other programs.
 //!
-//! A [`Report`] holds one [`Row`] for each case, implementation and metric, one [`Ratio`] for
-//! each rival, and the [`Published`] figures beside them. The fields are those of the JSON:
-//! renaming one changes schema 1. In addition to the schema's required fields a row says what
-//! was `timed`, whether it was `noisy` and which `values` it is made of, a ratio how certain its
-//! median is, a machine what it is called, a published figure has its `caveat`, and a report of a
-//! build without everything says what was `left_out`. Reports from
-//! before these fields are read as well.
+//! A [`Report`] has a [`Row`] for each case, implementation and metric, a [`Ratio`] for each
+//! competitor, and [`Published`] figures. The fields are those of the JSON: renaming one changes
+//! schema 1. Beyond the required fields of the schema, a row has `timed`, `noisy` and `values`, a
+//! ratio the confidence interval of its median, a machine its name, a published figure its
+//! `caveat`, and the report of a partial build `left_out`. Reports without these fields can be read
+//! too.
 //!
-//! A case is text, `key=value key=value`. [`Case`] writes it, [`key`] reads it, and
-//! [`matches()`] filters it for the command line.
+//! A case is text of the form `key=value key=value`. [`Case`] writes it, [`key`] reads it, and
+//! [`matches()`] filters by it.
 
 use crate::measure::Summary;
 use serde::{Deserialize, Serialize};
@@ -17,17 +16,17 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 
-/// The name of our own implementation in every case. Ratios compare it with the others.
+/// The name of our own implementation. Ratios compare it with the others.
 pub const OURS: &str = "packetlane";
 
-/// Whether an implementation is ours: [`OURS`], or another backend of it, such as
+/// Whether an implementation is ours: [`OURS`], or one of its other backends, such as
 /// `packetlane-avx2`.
 pub fn is_ours(name: &str) -> bool {
     name.strip_prefix(OURS)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The version of the JSON's schema.
+/// Version of the JSON schema.
 pub const SCHEMA: u32 = 1;
 
 /// All figures of one run.
@@ -35,28 +34,28 @@ pub const SCHEMA: u32 = 1;
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Where the run took place.
+    /// The machine of the run.
     pub machine: Machine,
-    /// The folder of the recording that `profile=replay` is, if one was replayed.
+    /// The folder of the recording replayed as `profile=replay`, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<String>,
-    /// What the build that measured leaves out.
+    /// What the measuring build leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
-    /// The measured figures, in the order of measuring.
+    /// The measured figures, in order of measurement.
     pub rows: Vec<Row>,
-    /// Ours against the other implementations of a case.
+    /// Ratios of other implementations to ours.
     pub ratios: Vec<Ratio>,
     /// Published figures, not measured in this run.
     pub published: Vec<Published>,
 }
 
-/// What a build leaves out, and how to have it.
+/// What a build leaves out, and how to get it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Rivals and experiments: `aws-lc-rs`, `gateway.*`.
+    /// Competitors and experiments: `aws-lc-rs`, `gateway.*`.
     pub what: Vec<String>,
-    /// The feature that has them.
+    /// The feature that adds them.
     pub feature: String,
 }
 
@@ -67,30 +66,30 @@ impl Display for LeftOut {
     }
 }
 
-/// A ratio this close to 1 is called level, and a change by no more is none: two runs of one
-/// program on one machine differ by as much.
+/// A ratio this close to 1 counts as level, since two runs of one program on one machine differ by
+/// as much.
 pub const LEVEL: f64 = 0.03;
 
-/// The machine a run took place on.
+/// The machine of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// What people call it, such as `Zen 5 VM`: a processor's name may say little.
+    /// A short name, such as `Zen 5 VM`. The processor's name may say little.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The processor's name.
     pub cpu: String,
-    /// Its instruction sets, of those that matter here.
+    /// Its relevant instruction sets.
     pub features: Vec<String>,
-    /// How many threads run at once.
+    /// Number of hardware threads.
     pub cores: usize,
-    /// How many cores these threads have, if the system says so: fewer where two share one.
+    /// Number of physical cores, if known. Fewer than the threads where two share one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub physical_cores: Option<usize>,
     /// The accelerator's name, if there is one.
     pub gpu: Option<String>,
 }
 
-/// One figure: one implementation at one case.
+/// A figure: one implementation in one case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Such as `bip324.mixed`.
@@ -99,7 +98,7 @@ pub struct Row {
     pub case: String,
     /// [`OURS`] or a rival's name.
     pub implementation: String,
-    /// What it ran on, such as `avx512`; empty if it has no choice.
+    /// What it ran on, such as `avx512`. Empty if there is no choice.
     pub backend: String,
     /// Such as `time_per_packet`.
     pub metric: String,
@@ -111,32 +110,32 @@ pub struct Row {
     pub min: f64,
     /// The largest sample.
     pub max: f64,
-    /// The number of samples; 1 for a figure that is counted, not timed.
+    /// Number of samples. 1 if the figure is counted, not timed.
     pub samples: usize,
     /// What is timed, and by which clock.
     #[serde(default)]
     pub timed: String,
-    /// Whether the samples spread too much to be trusted.
+    /// Whether the samples vary too much to be trusted.
     #[serde(default)]
     pub noisy: bool,
-    /// The samples, in the order of the turns; none of a figure that is counted.
+    /// The samples in order. Empty if the figure is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<f64>,
 }
 
-/// How far we are ahead of one rival in one case: other / ours for a time, ours / other for a
-/// rate. Above 1 we are ahead. Our other backends have ratios against the libraries.
+/// How far we are ahead of a competitor in a case: other / ours for a time, ours / other for a
+/// rate. Above 1 we are ahead. Our other backends have ratios to the libraries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Such as `bip324.mixed`.
     pub experiment: String,
-    /// The case both ran.
+    /// The case that both ran.
     pub case: String,
     /// The metric compared.
     pub metric: String,
     /// [`OURS`], or another backend of ours.
     pub implementation: String,
-    /// The rival's name.
+    /// The competitor's name.
     pub against: String,
     /// The median of the ratios of samples from the same turn.
     pub median: f64,
@@ -144,30 +143,30 @@ pub struct Ratio {
     pub min: f64,
     /// The largest of those ratios.
     pub max: f64,
-    /// Where the 95 % confidence interval of the median begins: see
+    /// Lower end of the 95 % confidence interval of the median: see
     /// [`Summary::interval`](crate::measure::Summary::interval).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// Where that interval ends.
+    /// Upper end of that interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
 }
 
-/// What a ratio says, given where its true value may lie.
+/// What a ratio shows, given the interval that contains its true value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// All of the interval is above 1.
+    /// The whole interval is above 1.
     Above,
-    /// All of the interval is below 1.
+    /// The whole interval is below 1.
     Below,
-    /// All of the interval is within [`LEVEL`] of 1.
+    /// The whole interval is within [`LEVEL`] of 1.
     Level,
-    /// The interval has 1 in it and is wider than that: the machine was too noisy to tell.
+    /// The interval contains 1 and is wider than that: the machine was too noisy to tell.
     Unmeasurable,
 }
 
 impl Standing {
-    /// The standing of a ratio whose true value lies in this interval.
+    /// The standing of a ratio whose true value is in this interval.
     pub fn of([low, high]: [f64; 2]) -> Self {
         match (low, high) {
             _ if low >= 1.0 - LEVEL && high <= 1.0 + LEVEL => Self::Level,
@@ -178,12 +177,12 @@ impl Standing {
     }
 }
 
-/// A figure that somebody else published.
+/// A figure that someone else published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Published {
-    /// The experiment that it stands beside.
+    /// The experiment it relates to.
     pub experiment: String,
-    /// What was run, in words.
+    /// What was run.
     pub case: String,
     /// What was measured.
     pub metric: String,
@@ -191,9 +190,9 @@ pub struct Published {
     pub unit: String,
     /// The figure as published.
     pub value: f64,
-    /// Who says so, and where.
+    /// The source.
     pub source: String,
-    /// Why it cannot be compared with ours; empty if it can.
+    /// Why it cannot be compared with ours. Empty if it can.
     #[serde(default)]
     pub caveat: String,
 }
@@ -212,8 +211,8 @@ impl Report {
         }
     }
 
-    /// Adds a figure that is counted, not timed, such as the overhead in per cent. Its median,
-    /// minimum and maximum are the same.
+    /// Adds a figure that is counted, not timed, such as an overhead in per cent. Median, minimum
+    /// and maximum are the same.
     pub fn counted(
         &mut self,
         case: &Case,
@@ -239,7 +238,7 @@ impl Report {
         });
     }
 
-    /// The experiments that have rows, in the order they first appear.
+    /// The experiments that have rows, in order of their first row.
     pub fn experiments(&self) -> Vec<&str> {
         distinct(self.rows.iter().map(|row| row.experiment.as_str()))
     }
@@ -280,7 +279,7 @@ impl Report {
         text
     }
 
-    /// Reads what [`Report::to_json`] wrote.
+    /// Parses the output of [`Report::to_json`].
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -290,7 +289,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("a report is plain strings, numbers and lists")
 }
 
-/// A list with a line for each item: indented as a whole it would have one for each sample.
+/// A list with a line for each item. Full indentation would give a line for each sample.
 fn json_lines(items: &[impl Serialize]) -> String {
     let lines: Vec<String> = items.iter().map(json).collect();
     format!("[\n{}\n]", lines.join(",\n"))
@@ -302,7 +301,7 @@ impl Row {
         key(&self.case, name)
     }
 
-    /// What this figure says if it is itself a ratio, with the unit `x`.
+    /// What this figure shows if it is itself a ratio, with the unit `x`.
     pub fn standing(&self) -> Standing {
         Standing::of(match self.values.is_empty() {
             true => [self.min, self.max],
@@ -312,15 +311,15 @@ impl Row {
 }
 
 impl Ratio {
-    /// What this ratio says. Without its interval (in an old report) all samples must agree.
+    /// What this ratio shows. Without an interval (in an old report), all samples must agree.
     pub fn standing(&self) -> Standing {
         Standing::of([self.low.unwrap_or(self.min), self.high.unwrap_or(self.max)])
     }
 }
 
 impl Machine {
-    /// The machine of this process. The caller names the accelerator, because a build may be
-    /// without support for any.
+    /// The machine of this process. The caller adds the accelerator, since a build may not support
+    /// any.
     pub fn here() -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Self {
@@ -335,7 +334,7 @@ impl Machine {
         }
     }
 
-    /// What people call it, or else the processor's name.
+    /// Its short name, or the processor's name.
     pub fn title(&self) -> &str {
         self.name.as_ref().unwrap_or(&self.cpu)
     }
@@ -348,7 +347,7 @@ impl Machine {
         format!("{}{}, {threads}", named.collect::<String>(), self.cpu)
     }
 
-    /// A remark on this many threads, if the machine has fewer cores than that.
+    /// A remark if this many threads share cores.
     pub(crate) fn sharing(&self, threads: usize) -> Option<String> {
         let cores = self.physical_cores.filter(|cores| *cores < threads)?;
         let cores = match cores {
@@ -359,8 +358,8 @@ impl Machine {
     }
 }
 
-/// How many cores the CPUs have that this process may use, by what Linux says in this folder of
-/// the threads that share a core with each.
+/// Number of physical cores that this process may use, from Linux's lists of the threads that share
+/// a core with each, in this folder.
 fn physical_cores(folder: &Path) -> Option<usize> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
     let siblings = |cpu: usize| {
@@ -380,10 +379,10 @@ fn model_name(cpuinfo: &str) -> Option<String> {
     Some(name.collect::<Vec<_>>().join(" "))
 }
 
-/// The cores of an ARM CPU, for which Linux has numbers of its register MIDR and no name: the
-/// implementer and the part, of which a CPU may have several kinds.
+/// The cores of an ARM CPU. Linux gives only the numbers of the register MIDR, implementer and
+/// part. A CPU may have several kinds of cores.
 fn arm_name(cpuinfo: &str) -> Option<String> {
-    /// Those of ARM itself (implementer 0x41), as its reference manuals number them.
+    /// Parts of ARM itself (implementer 0x41), as numbered in its reference manuals.
     const PARTS: [(&str, &str); 12] = [
         ("0xd03", "Cortex-A53"),
         ("0xd05", "Cortex-A55"),
@@ -419,7 +418,7 @@ fn arm_name(cpuinfo: &str) -> Option<String> {
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<String> {
     let mut found = Vec::new();
-    // The macro takes literals only, so a loop over a list is not possible.
+    // The macro takes only literals, so a loop over a list is not possible.
     macro_rules! look {
         ($($name:tt),*) => {
             $(if std::is_x86_feature_detected!($name) { found.push($name.to_owned()); })*
@@ -466,7 +465,7 @@ fn features() -> Vec<String> {
     Vec::new()
 }
 
-/// One case of one experiment, and what is timed in it.
+/// A case of an experiment, and what is timed in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// Such as `bip324.packet`.
@@ -487,7 +486,7 @@ impl Case {
         }
     }
 
-    /// Adds `key=value` at the end of the text.
+    /// Appends `key=value` to the text.
     pub fn with(mut self, key: &str, value: impl Display) -> Self {
         if !self.text.is_empty() {
             self.text.push(' ');
@@ -497,7 +496,7 @@ impl Case {
     }
 }
 
-/// The `key=value` pairs of a case, in order. Words without `=` are skipped.
+/// The `key=value` pairs of a case, in order. Skips words without `=`.
 pub fn pairs(case: &str) -> impl Iterator<Item = (&str, &str)> {
     case.split_whitespace()
         .filter_map(|word| word.split_once('='))
@@ -510,10 +509,10 @@ pub fn key<'a>(case: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-/// Whether a case passes a filter: it has every word of the filter.
+/// Whether a case contains every word of a filter.
 ///
-/// A word of the form `key=value` must equal one of the case's: `batch=1` does not let
-/// `batch=1024` pass. Any other word may occur anywhere.
+/// A word of the form `key=value` must equal one of the case's pairs: `batch=1` does not match
+/// `batch=1024`. Other words may occur anywhere in the text.
 pub fn matches(case: &str, filter: &str) -> bool {
     filter
         .split_whitespace()
@@ -525,7 +524,7 @@ pub fn matches(case: &str, filter: &str) -> bool {
         })
 }
 
-/// The distinct items in the order they first appear.
+/// The distinct items in the order of their first occurrence.
 pub(crate) fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for item in items {
@@ -551,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_wants_all_its_words() {
+    fn a_case_must_match_all_words_of_a_filter() {
         let case = "op=seal bytes=1024 batch=16";
         assert!(matches(case, ""));
         assert!(matches(case, "seal batch=16"));

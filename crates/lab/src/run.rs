@@ -1,4 +1,4 @@
-//! Choosing experiments and cases, and running them.
+//! Selects experiments and cases and runs them.
 
 use crate::experiment::{Bench, Experiment};
 use crate::experiments::{ABSENT, ALL};
@@ -16,20 +16,20 @@ use std::path::PathBuf;
 /// What to run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The names of the experiments; all if empty.
+    /// Names of the experiments. All if empty.
     pub experiments: Vec<String>,
-    /// Only cases whose text holds all these words.
+    /// Only cases whose text contains all of these words.
     pub filter: String,
-    /// Fewer cases and samples.
+    /// Run fewer cases and samples.
     pub quick: bool,
-    /// A recording to replay in place of the built-in one.
+    /// A recording to replay instead of the built-in one.
     pub replay: Option<PathBuf>,
-    /// The most packets in one batch on a GPU; no limit if none.
+    /// Maximum number of packets in a batch on a GPU. `None` for no limit.
     pub gpu_packets: Option<usize>,
 }
 
-/// Runs what `options` ask for. Experiments on a GPU take the engine's device if it has one,
-/// otherwise the device that this process finds. All others run without a GPU.
+/// Runs what `options` request. Experiments for a GPU use the engine's device if it has one,
+/// otherwise the one that this process finds. All others run without a GPU.
 ///
 /// # Errors
 ///
@@ -37,13 +37,13 @@ pub struct Options {
 ///
 /// # Panics
 ///
-/// If an implementation gives a wrong result: then no figure is worth anything.
+/// If an implementation produces a wrong result, since no figure can be trusted then.
 pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
     run_and_show(engine, options, &mut |_, _| {})
 }
 
-/// Runs what `options` ask for, as [`run`] does. When an experiment ends, `show` gets the report so
-/// far and the name of that experiment.
+/// Like [`run`]. After each experiment, passes the report so far and the experiment's name to
+/// `show`.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
 ///
 /// # Panics
 ///
-/// If an implementation gives a wrong result.
+/// If an implementation produces a wrong result.
 pub fn run_and_show(
     engine: Engine,
     options: &Options,
@@ -117,7 +117,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, LabError> {
     })
 }
 
-/// What the cases of the chosen experiments run on.
+/// The environment for the cases of the chosen experiments.
 fn bench(engine: Engine, chosen: &[&Experiment], options: &Options) -> Result<Bench, LabError> {
     let replay = match &options.replay {
         Some(folder) => Profile::replay(folder)?,
@@ -146,8 +146,8 @@ fn bench(engine: Engine, chosen: &[&Experiment], options: &Options) -> Result<Be
     })
 }
 
-/// The device for the chosen experiments. Where there is none, the experiments that need one
-/// have no cases, and standard error has a line that says so.
+/// The GPU for the chosen experiments. Without one, experiments that need it have no cases, and a
+/// line on standard error says so.
 #[cfg(feature = "cuda")]
 fn find_gpu(
     engine: Engine,
@@ -182,14 +182,14 @@ fn find_gpu(
     }
 }
 
-/// Adds the figures that follow from several rows.
+/// Adds figures derived from several rows.
 pub fn conclude(report: &mut Report) {
     for experiment in ALL {
         (experiment.conclude)(report);
     }
 }
 
-/// What others have published about these experiments.
+/// Published figures for these experiments.
 #[must_use]
 pub fn published(experiments: &[&str]) -> Vec<Published> {
     let all = ALL.iter();
@@ -198,7 +198,7 @@ pub fn published(experiments: &[&str]) -> Vec<Published> {
         .collect()
 }
 
-/// What this build leaves out, by feature. An area without any experiment is `gateway.*`.
+/// What this build leaves out, by feature. An area without any experiment is shown as `gateway.*`.
 fn left_out() -> Vec<LeftOut> {
     let whole = |experiment: &str| {
         let (area, _) = experiment.split_once('.').unwrap_or((experiment, ""));
@@ -229,15 +229,15 @@ pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|experiment| experiment.name).collect()
 }
 
-/// Why the lab does not run.
+/// Why the lab cannot run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LabError {
-    /// No experiment has that name.
+    /// There is no experiment with this name.
     UnknownExperiment(String),
-    /// The build leaves out that experiment, which this feature has.
+    /// This build leaves out the experiment; the feature adds it.
     NotInBuild(&'static str, &'static str),
-    /// No case passes the filter.
+    /// No case matches the filter.
     NoCase(String),
     /// All chosen experiments need a GPU, and there is none.
     #[cfg(feature = "cuda")]
@@ -252,14 +252,14 @@ impl fmt::Display for LabError {
             Self::UnknownExperiment(name) => {
                 write!(
                     f,
-                    "no experiment \"{name}\"; there are {}",
+                    "unknown experiment \"{name}\"; the experiments are {}",
                     names().join(", ")
                 )
             }
             Self::NotInBuild(name, feature) => {
                 write!(f, "{name} is not in this build: add --features {feature}")
             }
-            Self::NoCase(filter) => write!(f, "no case has all the words of \"{filter}\""),
+            Self::NoCase(filter) => write!(f, "no case contains all words of \"{filter}\""),
             #[cfg(feature = "cuda")]
             Self::NoGpu(error) => error.fmt(f),
             Self::Replay(error) => error.fmt(f),
@@ -287,9 +287,9 @@ mod tests {
         !text.is_empty() && text.chars().all(lower)
     }
 
-    /// Nothing is missing that the compiler does not ask for.
+    /// Checks what the compiler does not require.
     #[test]
-    fn every_experiment_is_whole() {
+    fn every_experiment_is_complete() {
         let gpu = packetlane_gpu::Gpu::on(packetlane_ptx_emulator::StandIn::new(8));
         let gpu: &'static packetlane_gpu::Gpu = Box::leak(Box::new(gpu));
         let engine = Engine::detect().unwrap().with_gpu(gpu);
@@ -301,7 +301,7 @@ mod tests {
         let mut names = names();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len(), "two experiments have one name");
+        assert_eq!(names.len(), ALL.len(), "two experiments have the same name");
         for experiment in ALL {
             let name = experiment.name;
             let (area, rest) = name.split_once('.').expect(name);
@@ -314,7 +314,7 @@ mod tests {
                 assert!(!task.case.timed.is_empty(), "{name}: what is timed?");
             }
 
-            // A case near the headline's, with its metric, has a sentence.
+            // A case near the headline's, with its metric, yields a sentence.
             let headline = &experiment.headline;
             let fit = |task: &&Task<'_>| {
                 let wanted = pairs(headline.case);

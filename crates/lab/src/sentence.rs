@@ -1,17 +1,17 @@
-//! What an experiment's sentence is made of: one figure, and those beside it.
+//! Building blocks for the sentence of an experiment: a figure and related figures.
 
 use crate::quantity::{quantity, times};
 use crate::report::{Report, Row, Standing, is_ours};
 use std::fmt;
 
-/// The figure of one row. It displays as the median with its unit.
+/// The figure of a row. Displayed as the median with its unit.
 pub(crate) struct Figure<'a> {
     report: &'a Report,
     row: &'a Row,
 }
 
 impl<'a> Figure<'a> {
-    /// The figure of `row`, which is one of the report's.
+    /// The figure of `row`, a row of `report`.
     pub(crate) fn new(report: &'a Report, row: &'a Row) -> Self {
         Self { report, row }
     }
@@ -21,7 +21,7 @@ impl<'a> Figure<'a> {
         &self.row.metric
     }
 
-    /// The value of `key` in the case, if the case has that key.
+    /// The value of `key` in the case, if it has that key.
     pub(crate) fn find(&self, key: &str) -> Option<&'a str> {
         self.row.key(key)
     }
@@ -31,31 +31,31 @@ impl<'a> Figure<'a> {
         self.find(key).unwrap_or("?")
     }
 
-    /// The same implementation's figure of another metric in this case.
-    pub(crate) fn beside(&self, metric: &str) -> Option<String> {
-        self.row_beside(metric).map(median)
+    /// The same implementation's figure for another metric in this case.
+    pub(crate) fn related(&self, metric: &str) -> Option<String> {
+        self.related_row(metric).map(median)
     }
 
-    fn row_beside(&self, metric: &str) -> Option<&'a Row> {
+    fn related_row(&self, metric: &str) -> Option<&'a Row> {
         let rows = self.rows_of_case(metric);
         rows.into_iter()
             .find(|row| row.implementation == self.row.implementation)
     }
 
-    /// How the sentence ends if the case has this metric, which is a ratio: `, 1.9x as fast as
-    /// one`, given what follows the ratio.
-    pub(crate) fn times_beside(&self, metric: &str, what: &str) -> String {
-        let row = self.row_beside(metric);
+    /// The end of a sentence, if the case has this metric and it is a ratio:
+    /// `, 1.9x as fast as one`. `what` follows the ratio.
+    pub(crate) fn times_related(&self, metric: &str, what: &str) -> String {
+        let row = self.related_row(metric);
         row.map_or(String::new(), |row| format!(", {}", times_of(row, what)))
     }
 
-    /// This figure, if it is a ratio, and what follows that: `1.9x as fast as one`.
+    /// This figure, if it is a ratio, followed by `what`: `1.9x as fast as one`.
     #[cfg(feature = "cuda")]
     pub(crate) fn times(&self, what: &str) -> String {
         times_of(self.row, what)
     }
 
-    /// A remark where this many threads share cores: ` (2 threads of one core)`.
+    /// A remark if this many threads share cores: ` (2 threads of one core)`.
     pub(crate) fn sharing(&self, threads: &str) -> String {
         let machine = &self.report.machine;
         let sharing = threads
@@ -65,8 +65,7 @@ impl<'a> Figure<'a> {
         sharing.map_or(String::new(), |sharing| format!(" ({sharing})"))
     }
 
-    /// The libraries' figures in this case, for where ratios say nothing:
-    /// `, rustls-ring 7.31 %`.
+    /// The libraries' figures in this case, for metrics without ratios: `, rustls-ring 7.31 %`.
     pub(crate) fn of_libraries(&self) -> String {
         let rows = self.rows_of_case(self.metric()).into_iter();
         let libraries = rows.filter(|row| !is_ours(&row.implementation));

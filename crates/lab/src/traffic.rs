@@ -1,9 +1,9 @@
 //! The traffic of the experiments: packets whose lengths follow a profile.
 //!
-//! `mail` is the mixture of the published GPU measurement. `relay`, `listening` and `archive`
-//! are real nodes: `data/traffic.csv` has their message types with counts and mean lengths.
-//! Where the length of a type varies, it is drawn from an exponential distribution with that
-//! mean. A replay uses a recording of one connection, byte for byte.
+//! `mail` is the mix of the published GPU measurement. `relay`, `listening` and `archive` are real
+//! nodes: `data/traffic.csv` has their message types with counts and mean lengths. The length of a
+//! type that varies is drawn from an exponential distribution with the recorded mean. A replay uses
+//! a recording of one connection, byte for byte.
 
 use packetlane::SealBatch;
 use packetlane::bip324::{PacketKind, Session};
@@ -37,8 +37,8 @@ const FIXED: [&str; 12] = [
 /// Maximum length of a payload, in bytes.
 const MAX_PAYLOAD: usize = packetlane::bitcoin::v1::Message::MAX_PAYLOAD_LEN;
 
-/// Maximum length of a case's replayed contents together, in bytes, but for the last of them:
-/// recorded messages may be long, and every implementation seals and opens all of a case.
+/// Maximum total length of a case's replayed contents, in bytes, except for the last one: recorded
+/// messages may be long, and every implementation processes all of a case.
 const MAX_REPLAYED: usize = 16 << 20;
 
 /// The classes of `mail`: share in per cent, minimum and maximum length in bytes.
@@ -74,7 +74,7 @@ struct Message {
 pub struct Turn {
     bytes: Vec<u8>,
     packets: Vec<(PacketKind, Range<usize>)>,
-    /// See [`Turn::parts`]. In packets.
+    /// Packet ranges for [`Turn::parts`].
     parts: Vec<Range<usize>>,
 }
 
@@ -98,7 +98,7 @@ impl Turn {
         self.end_packet(kind, start);
     }
 
-    /// Ends a packet whose contents begin at `start` of the bytes.
+    /// Completes a packet whose contents start at `start` of the bytes.
     fn end_packet(&mut self, kind: PacketKind, start: usize) {
         let packet = self.packets.len();
         self.packets.push((kind, start..self.bytes.len()));
@@ -115,7 +115,7 @@ impl Turn {
         self.some(0..self.packets.len())
     }
 
-    /// The packets in parts that a sender would seal by themselves: each ends when it has
+    /// The packets in parts, as a sender would seal them: each part ends when it has
     /// [`SealBatch::ENOUGH_BYTES`] on the wire.
     pub fn parts(
         &self,
@@ -146,7 +146,7 @@ impl Turn {
     }
 }
 
-/// The length of neighbours on the wire, in bytes.
+/// The length of consecutive packets on the wire, in bytes.
 fn wire_len(packets: &[(PacketKind, Range<usize>)]) -> usize {
     match packets {
         [(_, first), .., (_, last)] => last.end - first.start + packets.len() * Session::OVERHEAD,
@@ -159,7 +159,7 @@ impl Profile {
     /// The names of the recorded nodes.
     pub const NODES: [&str; 3] = ["relay", "listening", "archive"];
 
-    /// The mixture of the published GPU measurement.
+    /// The mix of the published GPU measurement.
     #[must_use]
     pub fn mail() -> Self {
         Self {
@@ -193,8 +193,8 @@ impl Profile {
         }
     }
 
-    /// The messages of a recorded node in both directions: type, count per day and mean length
-    /// of the payload in bytes. Empty for the other profiles.
+    /// The messages of a recorded node in both directions: type, count per day and mean payload
+    /// length in bytes. Empty for other profiles.
     #[must_use]
     pub fn messages_per_day(&self) -> Vec<(MessageType, f64, f64)> {
         let Source::Node(messages) = &self.source else {
@@ -204,8 +204,8 @@ impl Profile {
         messages.iter().map(row).collect()
     }
 
-    /// The messages between `packetlane connect` and btcd (`data/btcd-regtest`): both
-    /// directions in order of time, repeated.
+    /// The messages between `packetlane connect` and btcd (`data/btcd-regtest`), both directions
+    /// merged by time, repeated.
     ///
     /// # Panics
     ///
@@ -221,13 +221,13 @@ impl Profile {
         Self::replayed("btcd-regtest", records.expect("the recording is whole"))
     }
 
-    /// A profile from the recording in `folder`, made by Bitcoin Core's `-capturemessages` or
-    /// `packetlane connect --record`; see [`Profile::btcd`].
+    /// A profile from the recording in `folder`, as written by Bitcoin Core's `-capturemessages` or
+    /// `packetlane connect --record`. Like [`Profile::btcd`].
     ///
     /// # Errors
     ///
-    /// If the folder has no recording, or none with a whole record. Of a file that is not whole,
-    /// the whole records count, and a line on standard error says so.
+    /// If the folder has no recording, or none with a complete record. Of a damaged file, the
+    /// complete records count, and a line on standard error says so.
     pub fn replay(folder: &Path) -> Result<Self, CaptureError> {
         let recording = capture::read_dir(folder)?;
         let records = recording
@@ -242,10 +242,10 @@ impl Profile {
             }));
         }
         for error in damaged {
-            // Nobody may be reading.
+            // Ignored: nobody may be reading.
             let _ = writeln!(
                 std::io::stderr(),
-                "{error}; its records before the damage count, the rest of it does not"
+                "{error}; only its records before the damage are used"
             );
         }
         Ok(Self::replayed("replay", records))
@@ -265,9 +265,9 @@ impl Profile {
     }
 
     /// Generates `turns` turns of `batch` packets each. `decoys` per cent of the packets are
-    /// decoys, with the same lengths as the others. The same arguments give the same packets.
+    /// decoys, with the same length distribution. The same arguments give the same packets.
     ///
-    /// A recording's packets end early, within a turn or before the last, when they have 16 MiB.
+    /// A recording's packets end early, also within a turn, when they reach 16 MiB.
     #[must_use]
     pub fn turns(&self, turns: usize, batch: usize, decoys: usize) -> Vec<Turn> {
         let mut rng = StdRng::seed_from_u64(0x0324);
@@ -281,7 +281,7 @@ impl Profile {
                     break;
                 }
                 sent += 1;
-                // Spreads the decoys evenly.
+                // Spread the decoys evenly.
                 let kind = if sent * decoys / 100 > (sent - 1) * decoys / 100 {
                     PacketKind::Decoy
                 } else {
@@ -333,8 +333,7 @@ impl Message {
         }
     }
 
-    /// Draws the length of the contents of a message. Types are as frequent as in the
-    /// recording.
+    /// Draws the contents length of a message. Types are as frequent as in the recording.
     fn draw(messages: &[Message], rng: &mut StdRng) -> usize {
         let total: f64 = messages.iter().map(|message| message.per_day).sum();
         let mut place = rng.random_range(0.0..total);
@@ -405,7 +404,7 @@ mod tests {
         }
     }
 
-    /// Recordings with long messages: of 2 to 4 GB in cases that are not bounded.
+    /// Recordings with long messages: unbounded, the cases would have 2 to 4 GB.
     #[test]
     fn a_replay_is_bounded_in_bytes() {
         let record = |length: usize| Record {
@@ -431,7 +430,7 @@ mod tests {
                 );
             }
         }
-        // Short messages are all there.
+        // Short messages are all included.
         let profile = Profile::replayed("replay", vec![record(100); 3]);
         let turns = profile.turns(16, 64, 0);
         assert!(turns.len() == 16 && turns.iter().all(|turn| turn.packets().len() == 64));

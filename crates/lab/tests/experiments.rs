@@ -1,5 +1,5 @@
-//! Whole quick runs of experiments on the CPU, checks included: the cases that they promise,
-//! and the rivals that they name.
+//! Complete quick runs of CPU experiments, including their checks: they have the cases and
+//! competitors that are promised.
 
 use packetlane::Engine;
 use packetlane_lab::report::{OURS, Report};
@@ -66,7 +66,7 @@ fn quic_runs_and_names_its_rivals() {
 }
 
 #[test]
-fn a_quick_run_takes_the_sender_apart() {
+fn a_quick_run_splits_a_senders_time() {
     let report = quick(&["quic.send_path"]);
     let row = &report.rows[0];
     assert_eq!((&*row.metric, &*row.implementation), ("cpu_per_byte", OURS));
@@ -80,7 +80,7 @@ fn a_quick_run_takes_the_sender_apart() {
         assert_eq!(of("cpu_per_byte").len(), 1, "{name}");
         let shares: Vec<f64> = of("share").iter().map(|row| row.median).collect();
         assert_eq!(shares.len(), 4, "{name}");
-        // Their size depends on the machine: where it is busy, a stage may be all clock.
+        // Their size depends on the machine: on a busy one, a stage may be all clock.
         assert!(shares.iter().all(|share| share.is_finite()), "{shares:?}");
     }
 }

@@ -1,6 +1,5 @@
-//! The experiments on a GPU and the check of a GPU, on a stand-in for the device. Figures
-//! from it mean nothing. These tests check rows, units and cases, and that a wrong device is
-//! found out before anything is timed.
+//! The GPU experiments and the GPU check, on a simulated device. Its figures are meaningless: these
+//! tests check rows, units and cases, and that a wrong device is detected before anything is timed.
 
 use packetlane::{Backend, Engine};
 use packetlane_gpu::{Gpu, GpuError};
@@ -12,12 +11,12 @@ use packetlane_ptx_emulator::{Call, StandIn};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The stand-in as a device, for as long as the process runs.
+/// The simulated device, for the lifetime of the process.
 fn device(stand_in: &StandIn) -> &'static Gpu {
     Box::leak(Box::new(Gpu::on(stand_in.clone())))
 }
 
-/// A quick run of one experiment, or of several, with small batches.
+/// A quick run of one or several experiments with small batches.
 fn quick(gpu: &'static Gpu, names: &[&str]) -> Result<Report, LabError> {
     let options = Options {
         experiments: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -122,7 +121,7 @@ fn every_experiment_has_the_rows_it_promises() {
         let on_device = row.implementation == OURS || row.implementation.contains("cuda");
         assert_eq!(row.backend == "cuda", on_device, "{row:?}");
     }
-    // Beside each batch that travels are the CPU and ordinary memory.
+    // Each batch that travels is compared with the CPU and with ordinary memory.
     let cpu = format!("packetlane-{}", Engine::detect().unwrap().backend().name());
     for case in cases("gpu.latency", "time_per_batch") {
         for against in [cpu.as_str(), "packetlane-cuda-plain"] {
@@ -149,7 +148,7 @@ fn every_experiment_has_the_rows_it_promises() {
 }
 
 #[test]
-fn a_device_that_is_wrong_is_found_out_before_anything_is_timed() {
+fn a_wrong_device_is_detected_before_anything_is_timed() {
     for name in names() {
         let stand_in = StandIn::new(2);
         stand_in.spoil();
@@ -165,7 +164,7 @@ fn a_device_that_is_wrong_is_found_out_before_anything_is_timed() {
 }
 
 #[test]
-fn a_device_that_fails_leaves_rows_out_and_ends_nothing() {
+fn a_failing_device_only_leaves_rows_out() {
     let stand_in = StandIn::new(3);
     let gpu = device(&stand_in);
     stand_in.fail(Call::Launch, 0, GpuError::Undone);
@@ -186,8 +185,8 @@ fn the_check_counts_what_it_has_compared() {
     })
     .unwrap();
     assert_eq!(checked.random, 5000);
-    // Sealed and opened, from two kinds of memory: all lengths twice, one packet, long and
-    // mixed ones.
+    // Sealed and opened, from two kinds of memory: all lengths twice, one packet, long and mixed
+    // ones.
     assert_eq!(checked.suite, 2 * 2 * (2 * 1101 + 1 + 13 + 3013));
     assert!(checked.forged > 1500, "{checked:?}");
     assert!(checked.batches >= 22);
@@ -208,7 +207,7 @@ fn the_check_fails_where_the_device_is_wrong() {
     assert!(matches!(failed, CheckError::Device(GpuError::Undone)));
 }
 
-/// A report of invented rows.
+/// A report with invented rows.
 fn made_up(rows: &[(&str, &str, &str, &str, f64)]) -> Report {
     let mut report = Report::new(Machine::here());
     for (experiment, case, implementation, metric, value) in rows {
@@ -246,7 +245,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
             cpu,
         ));
     };
-    // Ahead by chance at 4, then for good from 64 on.
+    // Ahead by chance at 4, then permanently from 64.
     time(&mut rows, "profile=mail batch=64 data=travels", 20.0, 25.0);
     time(&mut rows, "profile=mail batch=1 data=travels", 17.0, 0.2);
     time(&mut rows, "profile=mail batch=4 data=travels", 0.5, 0.6);
@@ -301,7 +300,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
         ]
     );
     assert!(of("61 B").marks.is_empty());
-    // And in words, also where only packets of one length have one.
+    // Also as a sentence, even if only packets of one length have a crossover.
     let mut rows = Vec::new();
     time(&mut rows, "op=seal bytes=61 batch=1 data=travels", 0.1, 0.2);
     let mut report = made_up(&rows);
@@ -318,7 +317,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
 }
 
 #[test]
-fn what_was_published_says_what_it_left_out() {
+fn published_figures_say_what_they_leave_out() {
     let figures = published(&names());
     let of: BTreeSet<&str> = figures.iter().map(|f| f.experiment.as_str()).collect();
     assert_eq!(of, names().into_iter().collect());

@@ -1,5 +1,5 @@
-//! An invented report of every experiment, shown as text and as a page. No figure here was
-//! measured. The page and the text stay in cargo's temporary folder, to look at.
+//! An invented report of every experiment, rendered as text and HTML. No figure here was measured.
+//! The renderings stay in cargo's temporary folder for inspection.
 
 use packetlane_lab::measure::Samples;
 use packetlane_lab::record::{Metric, record};
@@ -10,7 +10,7 @@ use packetlane_lab::show::{
 };
 use std::collections::BTreeSet;
 
-/// The name, the time of a packet or a hash, and the time that each byte adds, in nanoseconds.
+/// Name, time per packet or hash, and additional time per byte, in nanoseconds.
 const RIVALS: [(&str, f64, f64); 14] = [
     ("packetlane", 30.0, 0.30),
     ("packetlane-avx512-noifma", 34.0, 0.35),
@@ -31,7 +31,7 @@ const RIVALS: [(&str, f64, f64); 14] = [
 /// The first this many of [`RIVALS`] seal packets.
 const SEALERS: usize = 8;
 
-/// The rivals that hash.
+/// The competitors that hash.
 const HASHERS: [&str; 7] = [
     "packetlane",
     "packetlane-avx2",
@@ -42,7 +42,7 @@ const HASHERS: [&str; 7] = [
     "aws-lc-rs",
 ];
 
-/// The rivals that protect QUIC packets.
+/// The competitors that protect QUIC packets.
 const QUIC: [&str; 5] = [
     "packetlane",
     "packetlane-avx2",
@@ -51,8 +51,8 @@ const QUIC: [&str; 5] = [
     "rustls-aws-lc-rs",
 ];
 
-/// A plausible time in nanoseconds: one part for the packet, one for its bytes. Ours starts as
-/// slow as the others and gains from the batch.
+/// A plausible time in nanoseconds: a part for the packet and a part for its bytes. Ours starts as
+/// slow as the others and gains from batching.
 fn nanos(name: &str, bytes: f64, batch: f64) -> f64 {
     let (_, fixed, each) = RIVALS.iter().find(|rival| rival.0 == name).unwrap();
     let alone = if name == "packetlane" {
@@ -79,7 +79,7 @@ fn add(
                 _ => name.strip_prefix("packetlane-").unwrap_or(""),
             }
             .into(),
-            // One implementation looks disturbed.
+            // One implementation looks noisy.
             seconds: [
                 1.0,
                 1.01,
@@ -437,7 +437,7 @@ fn a_gpu_is_answered_for() {
     };
     assert_eq!(
         answer("gpu.latency"),
-        "seal mail: faster than one thread of the CPU from a batch of 4096 packets on"
+        "seal mail: faster than one thread of the CPU from a batch of 4096 packets"
     );
     assert_eq!(
         answer("gpu.batch"),
@@ -584,7 +584,7 @@ fn the_answers_come_first_and_are_honest() {
         (ratio.low, ratio.high) = (Some(0.5), Some(0.7));
     }
     for answer in answers(&behind) {
-        // Ours has no rival in some experiments, and in one each library is compared with
+        // Some experiments have no competitor for ours, and in one, each library is compared with
         // itself.
         let alone = ["bip324.threads", "quic.mask"].contains(&&*answer.experiment)
             || answer.experiment.starts_with("gpu.");
@@ -602,10 +602,10 @@ fn the_answers_come_first_and_are_honest() {
     }
 }
 
-/// Not the range of the turns decides, in which there is always one that says otherwise, but
-/// where the median lies.
+/// The position of the median decides, not the range of the turns, in which there are always some
+/// that disagree.
 #[test]
-fn what_a_noisy_machine_cannot_tell_is_not_answered() {
+fn a_noisy_machine_gives_no_answer() {
     let answer = |report: &Report, experiment: &str| {
         let all = answers(report).into_iter();
         let mut of = all.filter(|answer| answer.experiment == experiment);
@@ -620,7 +620,7 @@ fn what_a_noisy_machine_cannot_tell_is_not_answered() {
         .for_each(|ratio| ratio.low = Some(0.5));
     for experiment in ["bip324.packet", "quic.packet", "sha256d.many"] {
         let text = answer(&report, experiment);
-        assert!(text.contains("not measurable here beside "), "{text}");
+        assert!(text.contains("not measurable here against "), "{text}");
         assert!(!text.contains("as fast as"), "{text}");
     }
     assert!(answer(&report, "bip324.threads").contains("on 2 threads: "));
@@ -674,13 +674,13 @@ fn headlines_of_machines_stand_side_by_side() {
              not measurable here | - |"
         )
     );
-    // Nothing was measured of 128 bytes.
+    // 128 bytes were not measured.
     assert!(of("| BIP324: 128 bytes, 64 ").ends_with(" | - | - | - |"));
     // This ratio is a figure of its own.
-    assert!(of("| BIP324: time of a packet of each").ends_with("| - | 1.2x | 1.2x | - |"));
+    assert!(of("| BIP324: time per packet with 20,000 ").ends_with("| - | 1.2x | 1.2x | - |"));
     assert!(of("| QUIC, AES-128-GCM: 64 bytes").contains(" | rustls-ring | "));
     assert!(of("| Double SHA-256: 1 KiB, 8 ").contains(" | sha2 | "));
-    // No machine of these has a device.
+    // None of these machines has a GPU.
     assert!(of("| NVIDIA GPU: mixed sizes, 65,536 ").ends_with(" | - | - | - |"));
 }
 
@@ -697,7 +697,7 @@ fn one_picture_stands_for_a_report() {
         assert!(svg.contains(&format!(">{}</text>", name.0)), "{}", name.0);
     }
     assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
-    // With other experiments only, their first picture; without rows, none.
+    // With only other experiments, their first picture; without rows, none.
     report.rows.retain(|row| row.experiment == "sha256d.merkle");
     assert!(
         picture::render(&report)
@@ -752,7 +752,7 @@ fn noise_is_marked_where_it_is() {
 }
 
 #[test]
-fn a_filter_keeps_whole_cases() {
+fn a_filter_keeps_complete_cases() {
     let mut report = fake();
     report
         .rows
@@ -762,7 +762,7 @@ fn a_filter_keeps_whole_cases() {
         .retain(|ratio| matches(&ratio.case, "seal batch=64"));
     assert_eq!(report.experiments(), ["bip324.packet"]);
     assert!(report.rows.iter().all(|row| row.key("batch") == Some("64")));
-    // All have the same batch: it moves into the title.
+    // All have the same batch size, so it moves to the title.
     let tables = tables(&report);
     assert_eq!(tables.len(), 1);
     assert_eq!(
@@ -815,7 +815,7 @@ fn each_series_is_one_line_or_one_bar() {
             "gpu.batch"
         ]
         .map(of),
-        // Of many messages: one plot for each length, and one for all.
+        // For many messages: one plot for each length, and one for all.
         [
             8, 4, 2, 2, 2, 0, 4, 4, 4, 1, 1, 3, 1, 4, 2, 2, 5, 1, 1, 1, 1, 1, 1
         ]
@@ -873,7 +873,7 @@ fn the_page_is_self_contained() {
     ] {
         assert!(!page.contains(fetched), "{fetched}");
     }
-    // Only the text of the sources has addresses.
+    // Only the text of the sources contains addresses.
     let (measured, sources) = page.split_once("<p>Sources</p>").unwrap();
     assert!(!measured.contains("http://") && !measured.contains("https://"));
     assert!(sources.contains("https://groups.google.com/"));

@@ -273,8 +273,7 @@ impl fmt::Display for RecordError {
         write!(f, "cannot record messages in {}: ", Name(&self.path))?;
         match self.error.kind() {
             ErrorKind::AlreadyExists => f.write_str(
-                "it exists, and recordings are never overwritten; choose another \
-                             folder",
+                "it exists, and recordings are never overwritten; choose another folder",
             ),
             _ => self.error.fmt(f),
         }

@@ -1,7 +1,7 @@
 //! The registry of experiments, in the order of the report.
 //!
-//! An experiment is a file below this one and two lines here; one that needs a feature has a line
-//! in [`ABSENT`], too.
+//! To add an experiment, add a file below this folder and two lines here, and a line in [`ABSENT`]
+//! if it needs a feature.
 
 use crate::experiment::Experiment;
 
@@ -51,10 +51,10 @@ mod gpu {
     pub(super) mod transfer;
 }
 
-/// The experiment whose first picture stands for a whole report.
+/// The experiment whose first picture represents a whole report.
 pub(crate) static FACE: &Experiment = &bip324::packet::EXPERIMENT;
 
-/// Every experiment.
+/// All experiments.
 pub static ALL: &[&Experiment] = &[
     &bip324::mixed::EXPERIMENT,
     &bip324::packet::EXPERIMENT,
@@ -97,7 +97,7 @@ pub static ALL: &[&Experiment] = &[
     &gpu::batch::EXPERIMENT,
 ];
 
-/// The experiments that this build leaves out, each with the feature that has it.
+/// The experiments that this build leaves out, each with the feature that adds it.
 pub static ABSENT: &[(&str, &str)] = &[
     #[cfg(not(feature = "quinn"))]
     ("quic.send_path", "rivals"),

@@ -1,11 +1,11 @@
-//! The AEAD ChaCha20-Poly1305: ours, and the libraries that seal one packet in a call.
+//! The AEAD ChaCha20-Poly1305: ours, and libraries that seal one packet per call.
 
 use super::ours::Ours;
 use packetlane::{Key, Nonce, TAG_LEN};
 
-/// An AEAD library that takes one packet in a call.
+/// An AEAD library that processes one packet per call.
 pub(crate) trait Library {
-    /// Its name in the tables.
+    /// The name in the tables.
     const NAME: &'static str;
     /// A key, prepared before the first packet.
     type Prepared;
@@ -13,7 +13,7 @@ pub(crate) trait Library {
     fn prepare(key: &Key) -> Self::Prepared;
     /// Encrypts `text` and returns the tag.
     fn seal(key: &mut Self::Prepared, nonce: &Nonce, aad: &[u8], text: &mut [u8]) -> [u8; TAG_LEN];
-    /// Checks the tag, decrypts the text if it is right, and returns whether it is.
+    /// Decrypts the text if the tag is right, and returns whether it is.
     fn open(key: &mut Self::Prepared, nonce: &Nonce, aad: &[u8], text_and_tag: &mut [u8]) -> bool;
 }
 
@@ -65,7 +65,7 @@ like_ring!(Ring, "ring", ring::aead);
 #[cfg(feature = "aws-lc")]
 like_ring!(AwsLcRs, "aws-lc-rs", aws_lc_rs::aead);
 
-/// RustCrypto's `chacha20poly1305`, with default flags.
+/// RustCrypto's `chacha20poly1305`, with default features.
 pub(crate) struct RustCrypto;
 
 impl Library for RustCrypto {
@@ -162,11 +162,11 @@ impl Library for OpenSsl {
 
 /// A bare AEAD with a prepared key, without AAD.
 pub(crate) trait Bare {
-    /// Its name in the tables.
+    /// The name in the tables.
     fn name(&self) -> &str;
-    /// What it runs on; empty where it does not say.
+    /// What it runs on. Empty if unknown.
     fn backend(&self) -> &'static str;
-    /// Seals all but the last 16 bytes and writes the tag into these.
+    /// Seals all except the last 16 bytes, into which it writes the tag.
     fn seal(&mut self, nonce: &Nonce, text_and_tag: &mut [u8]);
     /// Opens, and returns whether the tag was right.
     fn open(&mut self, nonce: &Nonce, text_and_tag: &mut [u8]) -> bool;
@@ -218,7 +218,7 @@ impl<L: Library> Bare for LibraryBare<L> {
     }
 }
 
-/// Every bare AEAD with `key`, ours first.
+/// All bare AEADs with `key`, ours first.
 #[must_use]
 pub(crate) fn bare_aeads(ours: &[Ours], key: &Key) -> Vec<Box<dyn Bare>> {
     let ours = ours

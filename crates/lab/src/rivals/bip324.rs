@@ -1,16 +1,15 @@
 //! Whole BIP324 packets, and handshakes.
 //!
-//! A library that offers only an AEAD competes as the whole packet that its user would
-//! build: our session around one call of the library for each packet ([`OneByOne`]). The
-//! `bip324` crate has sessions of its own. All have the same keys, so all must produce the
-//! same bytes.
+//! A library that offers only an AEAD is measured as the whole packet that its user would build:
+//! our session with one library call per packet ([`OneByOne`]). The `bip324` crate has its own
+//! sessions. All use the same keys, so all must produce the same bytes.
 
 #[cfg(feature = "aws-lc")]
 use super::aead::AwsLcRs;
 #[cfg(feature = "openssl")]
 use super::aead::OpenSsl;
 use super::aead::{Library, Ring, RustCrypto};
-use super::ours::Ours;
+use super::ours::{ONE_AT_A_TIME, Ours};
 use crate::traffic::Turn;
 use packetlane::bip324::{
     Handshake, HandshakeConfig, Inbound, Keypair, Outbound, PacketKind, Progress, Role, Session,
@@ -26,13 +25,12 @@ const SECRETS: [[u8; 32]; 2] = [[0x32; 32], [0x4b; 32]];
 
 /// Seals and opens batches of our sessions.
 pub(crate) trait Runner {
-    /// Whether it uses the precomputed keystream of our sessions. If not, they compute
-    /// none.
+    /// Whether it uses the precomputed keystream of our sessions. Otherwise, they precompute none.
     const USES_PRECOMPUTED_KEYSTREAM: bool;
 
-    /// Seals the packets that wait.
+    /// Seals the pending packets.
     fn seal(&mut self, batch: &mut SealBatch);
-    /// Opens the packets that wait.
+    /// Opens the pending packets.
     fn open(&mut self, batch: &mut OpenBatch);
 }
 
@@ -48,9 +46,9 @@ impl Runner for Engine {
     }
 }
 
-/// A library that is called once for each packet. It keeps its prepared keys from turn to
-/// turn, as a session would, and reads each when it needs it. So the keys of many sessions
-/// pass through the caches once a turn.
+/// A library that is called once per packet. Like a session, it keeps its prepared keys from turn
+/// to turn and reads each when it is needed. So the keys of many sessions pass through the caches
+/// once per turn.
 pub(crate) struct OneByOne<L: Library> {
     keys: Vec<(Key, L::Prepared)>,
 }
@@ -62,7 +60,7 @@ impl<L: Library> Default for OneByOne<L> {
 }
 
 impl<L: Library> OneByOne<L> {
-    /// Prepares the batch's key `index` unless it is that of the turn before.
+    /// Prepares the batch's key `index`, unless it is unchanged since the last turn.
     fn prepare(&mut self, keys: &[Key], index: usize) {
         let key = &keys[index];
         match self.keys.get_mut(index) {
@@ -79,7 +77,7 @@ impl<L: Library> OneByOne<L> {
     ) {
         let packets = batch.len();
         run_pending(batch, |pending| {
-            assert_eq!(pending.jobs.len(), packets, "packets that ours has run");
+            assert_eq!(pending.jobs.len(), packets, "packets already processed");
             let mut prepared = 0;
             for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
                 assert_eq!(
@@ -121,12 +119,10 @@ impl<L: Library> Runner for OneByOne<L> {
 
 /// One end of a connection.
 pub(crate) trait Peer {
-    /// Seals a turn's packets and hands the bytes for the wire to `send`, in as many parts
-    /// as the implementation likes.
+    /// Seals a turn's packets and passes the wire bytes to `send`, in any number of parts.
     fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8]));
 
-    /// Opens whole packets and hands the contents of the genuine ones to `each`,
-    /// in order.
+    /// Opens complete packets and passes the contents of the genuine ones to `each`, in order.
     ///
     /// # Panics
     ///
@@ -134,7 +130,7 @@ pub(crate) trait Peer {
     fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8]));
 }
 
-/// Our session. `R` runs its batches.
+/// Our session, with `R` to run its batches.
 pub(crate) struct OurPeer<R> {
     runner: R,
     sealing: SealBatch,
@@ -167,7 +163,7 @@ impl<R: Runner> Peer for OurPeer<R> {
     }
 }
 
-/// Our session without batches: each packet is sealed or opened by itself.
+/// Our session without batches: each packet is sealed or opened separately.
 struct OneAtATime {
     session: Session,
     wire: Vec<u8>,
@@ -193,7 +189,7 @@ impl Peer for OneAtATime {
     }
 }
 
-/// The `bip324` crate: its ciphers, with one buffer that is reused.
+/// The `bip324` crate: its ciphers, with one reused buffer.
 pub(crate) struct Bip324Crate {
     session: bip324::CipherSession,
     buffer: Vec<u8>,
@@ -222,7 +218,7 @@ impl Peer for Bip324Crate {
     }
 
     fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {
-        // As ours does: the bytes that a socket would have written.
+        // Like ours: copies the bytes, as if read from a socket.
         if self.buffer.len() < wire.len() {
             self.buffer.resize(wire.len(), 0);
         }
@@ -243,9 +239,9 @@ impl Peer for Bip324Crate {
 
 /// An implementation of whole packets.
 pub(crate) struct Implementation {
-    /// Its name in the tables.
+    /// The name in the tables.
     pub(crate) name: String,
-    /// What it ran on; empty where it does not say.
+    /// What it runs on. Empty if unknown.
     pub(crate) backend: &'static str,
     connect: Box<dyn Fn() -> [Box<dyn Peer>; 2]>,
 }
@@ -258,11 +254,11 @@ impl Implementation {
     }
 }
 
-/// Every implementation of whole packets, ours first; the best of them without batches, too.
+/// All implementations of whole packets, ours first, including our best one without batches.
 ///
 /// # Panics
 ///
-/// If `ours` is empty: the libraries need our sessions.
+/// If `ours` is empty, since the libraries need our sessions.
 #[must_use]
 pub(crate) fn implementations(ours: &[Ours]) -> Vec<Implementation> {
     fn one_by_one<L: Library + 'static>(engine: Engine) -> Implementation {
@@ -283,7 +279,7 @@ pub(crate) fn implementations(ours: &[Ours]) -> Vec<Implementation> {
     let engine = ours[0].engine;
     let by_others = [
         Implementation {
-            name: "one-at-a-time".to_owned(),
+            name: ONE_AT_A_TIME.to_owned(),
             backend: ours[0].backend(),
             connect: Box::new(move || {
                 sessions(engine).map(|session| -> Box<dyn Peer> {
@@ -313,7 +309,7 @@ pub(crate) fn peers(engine: Engine) -> [Box<dyn Peer>; 2] {
     our_peers(engine, || engine)
 }
 
-/// Both ends of our sessions, with a runner each.
+/// Both ends of our sessions, each with its own runner.
 fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Box<dyn Peer>; 2] {
     sessions(engine).map(|mut session| -> Box<dyn Peer> {
         session
@@ -332,8 +328,8 @@ fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Bo
     })
 }
 
-/// Two of our sessions, initiator first, with the keys that all implementations share, after
-/// their version packets.
+/// Two of our sessions after their version packets, initiator first, with the keys that all
+/// implementations share.
 #[must_use]
 pub(crate) fn sessions(engine: Engine) -> [Session; 2] {
     let [initiator, responder] = SECRETS.map(|secret| {
@@ -361,7 +357,7 @@ pub(crate) fn sessions(engine: Engine) -> [Session; 2] {
     ends
 }
 
-/// A source of randomness that always gives the same secret key.
+/// A random generator that always yields the same secret key.
 struct Fixed([u8; 32]);
 
 impl bip324::FillBytes for Fixed {
@@ -370,7 +366,7 @@ impl bip324::FillBytes for Fixed {
     }
 }
 
-/// Begins a handshake of the `bip324` crate with a given secret.
+/// Starts a handshake of the `bip324` crate with a given secret.
 fn bip324_start(mut secret: Fixed, role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
     let curve = secp256k1::Secp256k1::signing_only();
     let magic = Network::Mainnet.magic();
@@ -460,12 +456,11 @@ mod tests {
     use crate::rivals::ours::ours;
     use crate::traffic::Profile;
 
-    /// All implementations put the same bytes on the wire and open them, over several
-    /// rekeys.
+    /// All implementations produce the same wire bytes and open them, over several rekeys.
     #[test]
     fn all_agree() {
         let mut turns = Profile::mail().turns(20, 64, 20);
-        // Turns in which our session would do all by itself.
+        // Turns that our session would process without a batch.
         turns.extend(Profile::mail().turns(20, 1, 0));
         // A turn that is sent in parts.
         turns.extend(Profile::mail().turns(1, 4 * SealBatch::ENOUGH_BYTES / 325, 0));

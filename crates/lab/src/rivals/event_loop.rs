@@ -1,4 +1,4 @@
-//! The gateway's loop over epoll with the sessions of others: one thread, each packet by itself.
+//! The gateway's epoll loop with other sessions: one thread, each packet processed separately.
 
 use super::aead::Ring;
 use super::bip324::{OneByOne, Runner};
@@ -13,21 +13,21 @@ use packetlane::{Engine, OpenBatch, SealBatch};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 
-/// Bytes that one read takes, as the gateway's.
+/// Bytes per read, as in the gateway.
 const READ_LEN: usize = 16 * 1024;
 
 const ACCEPT: Token = Token(usize::MAX);
 
-/// The encrypted connection of a peer.
+/// The encrypted connection to a peer.
 pub(crate) trait Session {
-    /// Opens what has come, and hands on the contents of whole packets.
+    /// Opens received bytes and passes on the contents of complete packets.
     fn open(
         &mut self,
         bytes: &[u8],
         each: &mut dyn FnMut(&[u8]) -> Result<(), Failed>,
     ) -> Result<(), Failed>;
 
-    /// Adds the packet of a message to `wire`.
+    /// Appends the packet with a message to `wire`.
     fn seal(
         &mut self,
         message_type: MessageType,
@@ -36,14 +36,14 @@ pub(crate) trait Session {
     ) -> Result<(), Failed>;
 }
 
-/// Shakes hands with a peer that has just connected; its socket waits.
+/// Performs the handshake with a peer that has just connected, on a blocking socket.
 pub(crate) type Begin = fn(&mut std::net::TcpStream) -> Result<Box<dyn Session>, Failed>;
 
-/// The sessions of the crate `bip324`.
+/// Sessions of the crate `bip324`.
 struct Bip324Crate {
     session: bip324::CipherSession,
     partial: Vec<u8>,
-    /// Of the packet that is not whole.
+    /// The length of an incomplete packet.
     length: Option<usize>,
     contents: Vec<u8>,
 }
@@ -153,7 +153,7 @@ impl Session for Bip324Crate {
     }
 }
 
-/// Our sessions with the AEAD of `ring`.
+/// Our sessions with `ring`'s AEAD.
 struct OursOverRing {
     runner: [OneByOne<Ring>; 2],
     connection: Connection,
@@ -191,7 +191,7 @@ pub(crate) fn ours_over_ring(peer: &mut std::net::TcpStream) -> Result<Box<dyn S
         }
         connection.receive(incoming, len)?;
     }
-    // Packets that came with the last of it wait for the first turn.
+    // Packets received together with the end of the handshake are kept for the first turn.
     engine.open(incoming);
     connection.defer(incoming)?;
     incoming.clear();
@@ -243,7 +243,7 @@ impl Session for OursOverRing {
 /// One side of a link.
 struct Side {
     socket: TcpStream,
-    /// Bytes that wait for it.
+    /// Bytes queued for it.
     unsent: Vec<u8>,
     writable: bool,
 }
@@ -259,7 +259,7 @@ impl Side {
         })
     }
 
-    /// Reads until there is no more.
+    /// Reads until nothing is left.
     fn read(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), Failed>) -> Result<(), Failed> {
         let mut bytes = [0; READ_LEN];
         loop {
@@ -288,19 +288,19 @@ impl Side {
     }
 }
 
-/// A peer, and its connection to the node.
+/// A peer and its connection to the node.
 struct Link {
     peer: Side,
     node: Side,
     session: Box<dyn Session>,
     ignored: Ignored,
-    /// Of a message of the node's that is not whole.
+    /// An incomplete message from the node.
     partial: Vec<u8>,
     decoder: v1::Decoder,
 }
 
 impl Link {
-    /// Opens what the peer has sent, for the node.
+    /// Opens what the peer has sent and forwards it to the node.
     fn carry_in(&mut self, bytes: Option<&[u8]>) -> Result<(), Failed> {
         let (to_node, ignored) = (&mut self.node.unsent, &mut self.ignored);
         let mut open = |bytes: &[u8]| {
@@ -322,7 +322,7 @@ impl Link {
         Ok(self.node.write()?)
     }
 
-    /// Seals what the node has sent, for the peer.
+    /// Seals what the node has sent and forwards it to the peer.
     fn carry_out(&mut self) -> Result<(), Failed> {
         let partial = &mut self.partial;
         self.node.read(|bytes| {
@@ -358,12 +358,12 @@ impl Link {
     }
 }
 
-/// A proxy of such sessions, in front of `node`.
+/// A proxy with such sessions, in front of `node`.
 pub(crate) fn proxy(begin: Begin, node: SocketAddr) -> Proxy {
     Proxy::other(move |listener, shown| run(listener, node, begin, shown))
 }
 
-/// Carries until it is told to stop.
+/// Forwards until it is told to stop.
 fn run(
     listener: std::net::TcpListener,
     node: SocketAddr,
@@ -376,10 +376,10 @@ fn run(
     let mut listener = mio::net::TcpListener::from_std(listener);
     let registry = poll.registry().try_clone()?;
     registry.register(&mut listener, ACCEPT, Interest::READABLE)?;
-    // None: it has ended.
+    // `None`: the link has ended.
     let mut links = Vec::<Option<Link>>::new();
     while shown.goes_on() {
-        match poll.poll(&mut events, Some(Shown::LOOK)) {
+        match poll.poll(&mut events, Some(Shown::POLL_INTERVAL)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             result => result?,
         }

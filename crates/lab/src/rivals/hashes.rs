@@ -1,7 +1,7 @@
 //! Double SHA-256: ours, which hashes all messages of a call together, and libraries.
 //!
-//! The libraries hash one message after the other, as a program does that uses them. One of
-//! them has a function for several messages: `bitcoin_hashes`, for messages of 64 bytes.
+//! The libraries hash one message after the other, as programs that use them do. Only
+//! `bitcoin_hashes` has a function for several messages, for messages of 64 bytes.
 
 use super::ours::ours;
 use packetlane::Engine;
@@ -12,13 +12,13 @@ pub(crate) trait Hashes {
     /// Hashes messages.
     fn many(&self, messages: &[&[u8]], digests: &mut [Hash]);
 
-    /// Hashes messages in pieces.
+    /// Hashes messages that consist of pieces.
     fn many_in_pieces(&self, messages: &[[&[u8]; 3]], digests: &mut [Hash]);
 
     /// Hashes messages of 64 bytes.
     fn hash64(&self, pairs: &[[u8; 64]], digests: &mut [Hash]);
 
-    /// The Merkle root of one leaf or more.
+    /// The Merkle root of at least one leaf.
     fn merkle_root(&self, leaves: &[Hash]) -> Hash {
         if let [only] = leaves {
             return *only;
@@ -33,7 +33,7 @@ pub(crate) trait Hashes {
         level[0]
     }
 
-    /// Replaces `above` by the hashes of the pairs of `nodes`. An odd last node is paired with
+    /// Replaces `above` with the hashes of the pairs of `nodes`. An odd last node is paired with
     /// itself.
     fn level_above(&self, nodes: &[Hash], above: &mut Vec<Hash>) {
         above.resize(nodes.len().div_ceil(2), Hash::default());
@@ -67,12 +67,12 @@ impl Hashes for Hasher {
     }
 }
 
-/// A library that hashes one message in a call.
+/// A library that hashes one message per call.
 trait Library {
     /// The double SHA-256 of a message.
     fn one(message: &[u8]) -> Hash;
 
-    /// The double SHA-256 of a message in pieces.
+    /// The double SHA-256 of a message that consists of pieces.
     fn one_in_pieces(pieces: &[&[u8]; 3]) -> Hash;
 
     /// Hashes messages of 64 bytes.
@@ -118,8 +118,8 @@ impl Library for Sha2 {
     }
 }
 
-/// The newest `bitcoin_hashes`, which hashes several messages of 64 bytes in a call. The one
-/// that the crate `bitcoin` builds on is older and does not.
+/// The newest `bitcoin_hashes`, which can hash several 64-byte messages per call. The older version
+/// that the crate `bitcoin` uses cannot.
 #[cfg(feature = "bitcoin")]
 struct BitcoinHashes;
 
@@ -133,8 +133,8 @@ impl Library for BitcoinHashes {
         bitcoin_hashes::sha256d::Hash::hash_byte_chunks(pieces).to_byte_array()
     }
 
-    /// Its function for several messages hashes an odd last one without the SHA
-    /// instructions, which takes three times as long as its function for one message.
+    /// Hashes an odd last message separately: the function for several messages would not use SHA
+    /// instructions for it, which takes three times as long as the function for one message.
     fn hash64(pairs: &[[u8; 64]], digests: &mut [Hash]) {
         let even = pairs.len() & !1;
         let (pairs, last_pair) = pairs.split_at(even);
@@ -177,9 +177,9 @@ like_ring!(Ring, ring::digest);
 #[cfg(feature = "aws-lc")]
 like_ring!(AwsLcRs, aws_lc_rs::digest);
 
-/// Name, backend and implementation of each rival, ours first.
+/// Name, backend and implementation of each competitor, ours first.
 pub(crate) fn implementations(engine: Engine) -> Vec<(String, &'static str, Box<dyn Hashes>)> {
-    // As in a quick run: without IFMA, SHA-256 is the same.
+    // Like a quick run: SHA-256 is the same without IFMA.
     let ours = ours(engine, true).into_iter().map(|ours| {
         let backend = ours.engine.backend();
         let hashes: Box<dyn Hashes> = Box::new(Hasher::with_backend(backend));

@@ -1,6 +1,6 @@
-//! Who competes: ours, and the libraries that people use today, a file for each family.
+//! The competitors: ours and widely used libraries, a file for each family.
 //!
-//! A rival that only one experiment measures is in that experiment's file.
+//! A competitor that only one experiment measures is in the file of that experiment.
 
 pub(crate) mod aead;
 pub(crate) mod bip324;
@@ -12,7 +12,7 @@ pub(crate) mod ours;
 pub(crate) mod proxy;
 pub(crate) mod quic;
 
-/// The rivals that this build leaves out, each with the feature that has it.
+/// The competitors that this build leaves out, each with the feature that adds it.
 pub(crate) static ABSENT: &[(&str, &str)] = &[
     #[cfg(not(feature = "aws-lc"))]
     ("aws-lc-rs", "rivals"),

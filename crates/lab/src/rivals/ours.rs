@@ -1,12 +1,15 @@
-//! Our implementation, on each instruction set that this machine has.
+//! Our implementation, on each instruction set of this machine.
 
 use crate::report::OURS;
 use packetlane::{Backend, Engine};
 
-/// One of our engines and its name in the tables.
+/// The name of our implementation without batches, in the tables.
+pub(crate) const ONE_AT_A_TIME: &str = "one-at-a-time";
+
+/// One of our engines, and its name in the tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
-    /// [`OURS`], or [`OURS`] and what tells it from that.
+    /// [`OURS`], or [`OURS`] with a suffix.
     pub(crate) name: String,
     /// The engine.
     pub(crate) engine: Engine,
@@ -19,14 +22,14 @@ impl Ours {
         self.engine.backend().name()
     }
 
-    /// Whether it differs from `engine` by IFMA alone.
+    /// Whether it differs from `engine` only in IFMA.
     fn lacks_ifma(&self, engine: Engine) -> bool {
         self.engine != engine && self.backend() == engine.backend().name()
     }
 }
 
-/// `engine` as [`OURS`], then the less capable backends of this machine, each under a name
-/// of its own. A `quick` run leaves out AVX-512 without IFMA, which few CPUs need.
+/// `engine` as [`OURS`], then the less capable backends of this machine under separate names. A
+/// `quick` run leaves out AVX-512 without IFMA, which few CPUs need.
 #[must_use]
 pub(crate) fn ours(engine: Engine, quick: bool) -> Vec<Ours> {
     let lesser = Backend::ALL

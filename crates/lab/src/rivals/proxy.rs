@@ -1,6 +1,6 @@
-//! What stands between v2 peers and a v1 node: our gateway; the same loop with the sessions of others;
-//! and a proxy as existing ones are built: a task for each connection and direction, around the
-//! sessions of the crate `bip324`.
+//! Proxies between v2 peers and a v1 node: our gateway; the same loop with other sessions; and one
+//! built like existing proxies, with a task for each connection and direction around the sessions
+//! of the crate `bip324`.
 
 use crate::measure::Clock;
 use bip324::futures::Protocol;
@@ -22,13 +22,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Why a proxy cannot go on with a connection.
+/// Why a proxy cannot continue with a connection.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// The network of all peers and nodes in the lab.
 pub(crate) const NETWORK: Network = Network::Regtest;
 
-/// A proxy in one thread of its own.
+/// A proxy in its own thread.
 pub(crate) enum Proxy {
     Ours(Box<Gateway>),
     Other(Other),
@@ -36,34 +36,39 @@ pub(crate) enum Proxy {
 
 /// How our gateway works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// A batch of all connections each turn.
+pub(crate) enum Strategy {
+    /// One batch per turn for all connections.
     Batches,
     /// The same, with a system call for each socket.
     Epoll,
-    /// A batch of each connection by itself.
+    /// A separate batch for each connection.
     OneAtATime,
 }
 
 impl Proxy {
-    pub(crate) fn ours(engine: Engine, way: Way, turn: Duration, node: SocketAddr) -> Self {
+    pub(crate) fn ours(
+        engine: Engine,
+        strategy: Strategy,
+        turn: Duration,
+        node: SocketAddr,
+    ) -> Self {
         let default = Limits::default();
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
         let settings = Settings {
             inbound: Some(Inbound::new(listen, node)),
             advertise: false,
             workers: NonZero::<usize>::MIN,
-            io: match way {
-                Way::Epoll => Io::Epoll,
-                Way::Batches | Way::OneAtATime => Io::Best,
+            io: match strategy {
+                Strategy::Epoll => Io::Epoll,
+                Strategy::Batches | Strategy::OneAtATime => Io::Best,
             },
             turn,
             limits: Limits {
                 half_open_address: usize::MAX,
                 half_open_group: usize::MAX,
-                batch: match way {
-                    Way::Batches | Way::Epoll => default.batch,
-                    Way::OneAtATime => 1,
+                batch: match strategy {
+                    Strategy::Batches | Strategy::Epoll => default.batch,
+                    Strategy::OneAtATime => 1,
                 },
                 ..default
             },
@@ -77,7 +82,7 @@ impl Proxy {
         Self::other(move |listener, shown| tasks(listener, node, shown))
     }
 
-    /// Another one: what its thread does.
+    /// Another proxy: the function of its thread.
     pub(crate) fn other(
         run: impl FnOnce(std::net::TcpListener, &Shown) -> Result<(), Failed> + Send + 'static,
     ) -> Self {
@@ -94,7 +99,7 @@ impl Proxy {
         }
     }
 
-    /// CPU time of its thread until now, and for ours what it was spent on.
+    /// CPU time of its thread so far; for ours, also how it was spent.
     pub(crate) fn turns(&self) -> Turns {
         match self {
             Self::Ours(gateway) => {
@@ -109,19 +114,19 @@ impl Proxy {
     }
 }
 
-/// What the thread of a proxy shows, and is told.
+/// State shared with the thread of a proxy.
 #[derive(Default)]
 pub(crate) struct Shown {
-    /// Nanoseconds of CPU time.
+    /// CPU time in nanoseconds.
     cpu: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Shown {
-    /// How often a thread looks at its clock, and whether to stop.
-    pub(crate) const LOOK: Duration = Duration::from_millis(2);
+    /// How often a thread reads its clock and checks whether to stop.
+    pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-    /// Shows the thread's CPU time. Whether it is to go on.
+    /// Publishes the thread's CPU time. Returns whether to continue.
     pub(crate) fn goes_on(&self) -> bool {
         let now = Clock::ThreadCpu.now().as_nanos() as u64;
         self.cpu.store(now, Ordering::Relaxed);
@@ -129,7 +134,7 @@ impl Shown {
     }
 }
 
-/// Another proxy.
+/// A proxy other than ours.
 pub(crate) struct Other {
     address: SocketAddr,
     shown: Arc<Shown>,
@@ -163,7 +168,7 @@ impl Drop for Other {
     }
 }
 
-/// A task for each connection and direction, on tokio's runtime for one thread.
+/// A task for each connection and direction, on tokio's single-threaded runtime.
 fn tasks(listener: std::net::TcpListener, node: SocketAddr, shown: &Shown) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -172,7 +177,7 @@ fn tasks(listener: std::net::TcpListener, node: SocketAddr, shown: &Shown) -> Re
     runtime.block_on(async {
         tokio::spawn(accept(TcpListener::from_std(listener)?, node));
         while shown.goes_on() {
-            tokio::time::sleep(Shown::LOOK).await;
+            tokio::time::sleep(Shown::POLL_INTERVAL).await;
         }
         Ok(())
     })
@@ -180,7 +185,7 @@ fn tasks(listener: std::net::TcpListener, node: SocketAddr, shown: &Shown) -> Re
 
 async fn accept(listener: TcpListener, node: SocketAddr) {
     while let Ok((peer, _)) = listener.accept().await {
-        // Its end is an error on one side or the other.
+        // It ends with an error on one side or the other.
         tokio::spawn(async move { serve(peer, node).await.ok() });
     }
 }
@@ -236,8 +241,8 @@ async fn carry_out(
         wire.resize(v1::Message::HEADER_LEN + len, 0);
         from.read_exact(&mut wire[v1::Message::HEADER_LEN..])
             .await?;
-        // It checks the checksum, too.
-        let message = v1::Message::decode(NETWORK.magic(), &wire)?.ok_or("not whole")?;
+        // This also verifies the checksum.
+        let message = v1::Message::decode(NETWORK.magic(), &wire)?.ok_or("incomplete")?;
         let mut contents = Vec::new();
         message.message_type.encode(message.payload, &mut contents);
         to.write(&Payload::genuine(contents)).await?;

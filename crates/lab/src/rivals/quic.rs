@@ -1,9 +1,9 @@
-//! QUIC packet protection: ours, which protects all packets of a call in one batch, and
-//! libraries through rustls's traits.
+//! QUIC packet protection: ours, which protects all packets of a call in one batch, and libraries
+//! through rustls's traits.
 //!
-//! The libraries do what quinn does with them: one packet after another, AEAD and header
-//! protection in two calls. All have the same secrets, so all must put the same bytes on
-//! the wire and open each other's.
+//! The libraries are used as quinn uses them: one packet after another, with separate calls for
+//! AEAD and header protection. All use the same secrets, so all must produce the same wire bytes
+//! and open each other's.
 
 use super::ours::{Ours, ours};
 use packetlane::quic::{
@@ -18,16 +18,16 @@ use std::ops::Range;
 
 const CONNECTION_ID: [u8; 8] = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
 
-/// Where the packet number of a short header lies, and how long it is.
+/// Offset and length of the packet number in a short header.
 const PN_OFFSET: usize = 1 + CONNECTION_ID.len();
 const PN_LEN: usize = 2;
 pub(crate) const HEADER_LEN: usize = PN_OFFSET + PN_LEN;
 
-/// How many packets are unacknowledged: so many that packet numbers take [`PN_LEN`] bytes. It
-/// is also the number of the first packet.
+/// Number of unacknowledged packets, such that packet numbers take [`PN_LEN`] bytes. Also the
+/// number of the first packet.
 const UNACKED: u64 = 1000;
 
-/// Where the sample for the mask lies: as if the packet number had four bytes.
+/// Position of the sample for the mask: as if the packet number had four bytes.
 const SAMPLE: Range<usize> = PN_OFFSET + 4..PN_OFFSET + 4 + HeaderKey::SAMPLE_LEN;
 
 /// A suite's name in a case.
@@ -92,23 +92,23 @@ fn header(number: u64) -> [u8; HEADER_LEN] {
 
 /// Seals batches.
 pub(crate) trait Seals {
-    /// Seals the next batch. Its payloads are `payloads`, or the bytes in its memory, where a
-    /// sender writes its frames.
+    /// Seals the next batch. The payloads are `payloads`, or already in its memory, where a sender
+    /// writes its frames.
     fn seal(&mut self, payloads: Option<&[u8]>);
 
-    /// Sets whether to protect the headers of the next batches.
+    /// Enables or disables header protection for the next batches.
     fn mask(&mut self, on: bool);
 
     /// The packets of the last batch, one after the other.
     fn wire(&self) -> &[u8];
 }
 
-/// Opens batches. It holds several at once.
+/// Opens batches, of which it holds several.
 pub(crate) trait Opens {
-    /// Takes the packets of a batch, as from a socket, in place of an earlier batch.
+    /// Stores the packets of a batch, as if read from a socket, in place of an earlier batch.
     fn receive(&mut self, place: usize, wire: &[u8]);
 
-    /// Opens that batch and hands its payloads to `each`.
+    /// Opens that batch and passes its payloads to `each`.
     ///
     /// # Panics
     ///
@@ -257,7 +257,7 @@ impl Seals for RustlsSealer {
                 .encrypt_in_place(self.number, head, payload);
             tag.copy_from_slice(sealed.expect("a short packet").as_ref());
             if self.shape.masked {
-                // As quinn splits a packet.
+                // Split as quinn splits a packet.
                 let (head, sample) = packet.split_at_mut(SAMPLE.start);
                 let (first, rest) = head.split_first_mut().expect("a header");
                 let number = &mut rest[PN_OFFSET - 1..HEADER_LEN - 1];
@@ -309,7 +309,7 @@ impl Opens for RustlsOpener {
             let (first, rest) = head.split_first_mut().expect("a header");
             let number = &mut rest[PN_OFFSET - 1..];
             let sample = &sample[..SAMPLE.len()];
-            // rustls finds out which of the four bytes are the number's.
+            // rustls determines which of the four bytes belong to the number.
             let unmasked = self.keys.header.decrypt_in_place(sample, first, number);
             unmasked.expect("a sample");
             let len = usize::from(*first & 3) + 1;
@@ -325,7 +325,7 @@ impl Opens for RustlsOpener {
     }
 }
 
-/// The keys of one side: derived as for Initial packets, but for any suite.
+/// The keys of one side: derived like those of Initial packets, but for any suite.
 fn keys(tls: &'static Tls13CipherSuite, side: Side) -> Keys {
     let algorithm = tls.quic.expect("a suite for QUIC");
     Keys::initial(
@@ -337,8 +337,8 @@ fn keys(tls: &'static Tls13CipherSuite, side: Side) -> Keys {
     )
 }
 
-/// The client's secret behind [`keys`]. It is derived here (RFC 9001, section 5.2) because
-/// rustls does not reveal it.
+/// The client's secret behind [`keys`]. Derived here (RFC 9001, section 5.2) because rustls does
+/// not expose it.
 fn secret(suite: Suite) -> Secret {
     const SALT: [u8; 20] = [
         0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4, 0xc8, 0x0c,
@@ -395,7 +395,7 @@ impl Implementation {
     }
 }
 
-/// The implementations: these of ours, then the libraries.
+/// These of our implementations, then the libraries.
 pub(crate) fn with_libraries(ours: Vec<Ours>) -> Vec<Implementation> {
     let libraries = vec![
         Implementation::Library("rustls-ring", rustls::crypto::ring::default_provider),

@@ -1,4 +1,4 @@
-//! The answers: one sentence for each experiment, about its most telling case.
+//! Answers: one sentence for each experiment, about its most significant case.
 
 use crate::experiment::Experiment;
 use crate::experiments::ALL;
@@ -15,7 +15,7 @@ pub struct Answer {
     pub text: String,
 }
 
-/// One sentence for each experiment that has rows.
+/// The answers of all experiments with rows.
 pub fn answers(report: &Report) -> Vec<Answer> {
     let names = report.experiments().into_iter();
     names
@@ -28,7 +28,7 @@ pub fn answers(report: &Report) -> Vec<Answer> {
         .collect()
 }
 
-/// What an experiment asks, in words; nothing for one that this build does not know.
+/// The question of an experiment. Empty if this build does not know it.
 pub fn description(experiment: &str) -> &'static str {
     find(experiment).description
 }
@@ -49,7 +49,7 @@ fn answer(report: &Report, experiment: &str) -> Option<String> {
             .iter()
             .filter(|row| row.experiment == experiment)
     };
-    // A filter may have left out the headline's case: take the nearest.
+    // A filter may have excluded the headline's case: use the nearest one.
     let metric = of_experiment()
         .find(|row| row.metric == headline.metric)
         .or_else(|| of_experiment().next())?
@@ -69,7 +69,7 @@ fn answer(report: &Report, experiment: &str) -> Option<String> {
     let engine = [row.implementation.as_str(), row.backend.as_str()];
     match (row.implementation == OURS, row.backend.is_empty()) {
         (true, true) => {}
-        (true, false) => text += &format!(" ({}{})", row.backend, beside(report, row)),
+        (true, false) => text += &format!(" ({}{})", row.backend, other_backends(report, row)),
         (false, _) => text += &format!(" ({})", engine.join(" ").trim()),
     }
     if row.noisy {
@@ -92,8 +92,8 @@ fn answer(report: &Report, experiment: &str) -> Option<String> {
 }
 
 /// The figures of our other backends in the case of `row`: `; avx2 60.1 ns, portable 117 ns`.
-/// Backends with the same name as ours are in the tables only.
-fn beside(report: &Report, row: &Row) -> String {
+/// Backends with the same name as ours appear only in the tables.
+fn other_backends(report: &Report, row: &Row) -> String {
     let others = report.rows.iter().filter(|other| {
         other.experiment == row.experiment
             && other.case == row.case
@@ -112,8 +112,8 @@ fn beside(report: &Report, row: &Row) -> String {
     }
 }
 
-/// "2.4x as fast as bip324, 1.9x rustcrypto; level with x; slower than ring (0.6x)"; and against
-/// whom the machine was too noisy to tell.
+/// "2.4x as fast as bip324, 1.9x rustcrypto; level with x; slower than ring (0.6x)"; and the
+/// libraries for which the machine was too noisy.
 fn comparison(ratios: &[&Ratio]) -> String {
     let mut ratios = ratios.to_vec();
     ratios.sort_by(|a, b| b.median.total_cmp(&a.median));
@@ -142,7 +142,10 @@ fn comparison(ratios: &[&Ratio]) -> String {
     }
     let unclear = group(Standing::Unmeasurable, &name);
     if !unclear.is_empty() {
-        parts.push(format!("not measurable here beside {}", unclear.join(", ")));
+        parts.push(format!(
+            "not measurable here against {}",
+            unclear.join(", ")
+        ));
     }
     parts.join("; ")
 }
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comparison_says_where_we_are_behind() {
+    fn a_comparison_names_those_we_are_slower_than() {
         let ratio = |against: &str, median: f64, off: f64| Ratio {
             experiment: String::new(),
             case: String::new(),
@@ -160,7 +163,7 @@ mod tests {
             implementation: OURS.into(),
             against: against.into(),
             median,
-            // A single turn says nothing.
+            // The range of single turns does not matter.
             min: 0.1,
             max: 10.0,
             low: Some(median - off),
@@ -176,7 +179,7 @@ mod tests {
         assert_eq!(
             comparison(&list.iter().collect::<Vec<_>>()),
             "2.4x as fast as rustcrypto, 1.9x bip324; level with openssl; \
-             slower than ring (0.60x); not measurable here beside aws-lc-rs"
+             slower than ring (0.60x); not measurable here against aws-lc-rs"
         );
         assert_eq!(comparison(&[]), "");
     }

@@ -1,4 +1,4 @@
-//! Draws a plot as SVG. It knows nothing of experiments.
+//! Draws a plot as SVG, independent of experiments.
 
 use super::plot::{Axis, COLOURS, GRID, INK, Plot, Series};
 use crate::quantity::{bare, bytes, quantity};
@@ -10,11 +10,11 @@ use std::error::Error;
 /// The width of every drawing.
 pub(crate) const WIDTH: u32 = 640;
 const HEIGHT: u32 = 400;
-/// The height of a bar, with the space around it.
+/// The height of a bar, including the space around it.
 const BAR: u32 = 34;
 
-/// Draws a plot as an SVG element for a page, without legend and title: these are the page's,
-/// which can wrap them.
+/// Draws a plot as an SVG element for a page, without legend and title, which the page shows
+/// because it can wrap them.
 pub fn draw(plot: &Plot) -> String {
     let mut svg = String::new();
     let drawn = if plot.bars {
@@ -23,8 +23,8 @@ pub fn draw(plot: &Plot) -> String {
         draw_lines(plot, &mut svg)
     };
     drawn.expect("drawing into a string of fixed size does not fail");
-    // Within HTML the element needs no namespace, and the page holds no address that looks
-    // like a resource.
+    // Within HTML, the element needs no namespace. Without it, the page contains no address that
+    // looks like a resource.
     svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
         .replace("<?xml version=\"1.0\" encoding=\"UTF-8\"?>", "")
 }
@@ -86,7 +86,7 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
         let (low, high) = y_ends;
         let line = [(*at, low), (*at, high)];
         chart.draw_series(LineSeries::new(line, INK.stroke_width(1)))?;
-        // On the side with room.
+        // On the side with more room.
         let side = match middle {
             middle if *at > middle => HPos::Right,
             _ => HPos::Left,
@@ -137,8 +137,8 @@ fn draw_bars(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An axis for the drawing library. The library's own logarithmic axis has ticks at powers of
-/// ten only; this one also has them at the values that were measured.
+/// An axis for the drawing library. The library's own logarithmic axis has ticks only at powers of
+/// ten; this one also has them at the measured values.
 struct Scale {
     log: bool,
     ends: (f64, f64),
@@ -146,8 +146,8 @@ struct Scale {
 }
 
 impl Scale {
-    /// An axis for these values. An `exact` one has its ticks at them where there is room, and
-    /// no margins.
+    /// An axis for these values. If `exact`, it has ticks at the values where there is room, and no
+    /// margins.
     fn new(axis: &Axis, mut values: Vec<f64>, exact: bool) -> Self {
         values.sort_by(f64::total_cmp);
         values.dedup();
@@ -183,7 +183,7 @@ impl Scale {
         scale
     }
 
-    /// How far along the axis a value lies, from 0 to 1.
+    /// The position of a value along the axis, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let (low, high) = self.ends;
         match self.log {
@@ -210,7 +210,7 @@ impl Ranged for Scale {
     }
 }
 
-/// Round numbers between the ends: the fewer decades, the more in each.
+/// Round numbers between the ends. The fewer decades, the more numbers in each.
 fn round_factors(ends: (f64, f64)) -> Vec<f64> {
     let factors: &[f64] = match (ends.1 / ends.0).log10() {
         decades if decades < 1.2 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
@@ -223,7 +223,7 @@ fn round_factors(ends: (f64, f64)) -> Vec<f64> {
         .collect()
 }
 
-/// Drops ticks whose labels would touch, keeping the first and the last.
+/// Drops ticks whose labels would overlap, keeping the first and the last.
 fn thinned(ticks: Vec<f64>, share: impl Fn(f64) -> f64) -> Vec<f64> {
     const ROOM: f64 = 0.09;
     let Some(&last) = ticks.last() else {
@@ -244,14 +244,14 @@ fn thinned(ticks: Vec<f64>, share: impl Fn(f64) -> f64) -> Vec<f64> {
     kept
 }
 
-/// The smallest of 1, 2, 5, 10, 20 ... that is at least `step`.
+/// The smallest of 1, 2, 5, 10, 20, ... that is at least `step`.
 fn round_step(step: f64) -> f64 {
     let decade = 10f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|f| f * decade >= step);
     factor.unwrap_or(10.0) * decade
 }
 
-/// A tick's label: the quantity without trailing zeros, and without a unit that the axis names.
+/// A tick's label: without trailing zeros, and without a unit that the axis shows.
 fn tick(value: f64, axis: &Axis) -> String {
     let unit = &*axis.unit;
     if unit == "bytes" {

@@ -1,12 +1,12 @@
-//! The headline ratios of several machines, in one table: a column for each report.
+//! The headline ratios of several machines in one table, with a column for each report.
 
 use crate::experiment::{AcrossMachines, Experiment};
 use crate::experiments::ALL;
 use crate::quantity::times;
 use crate::report::{OURS, Report, Row, Standing, matches};
 
-/// The table in Markdown. A report without a line's cases has `-` there, and a ratio that its
-/// machine was too noisy to tell is none.
+/// The table in Markdown. A cell is `-` if the report lacks the cases, and has no ratio if its
+/// machine was too noisy.
 pub fn markdown(reports: &[Report]) -> String {
     let titles = reports.iter().map(|report| report.machine.title());
     let mut out = line(["times as fast as", "library"], titles.map(str::to_owned));
@@ -28,8 +28,8 @@ pub fn markdown(reports: &[Report]) -> String {
     out
 }
 
-/// The rows and ratios of a report that [`markdown`] has, and the others of their cases: little
-/// enough to be kept for each machine.
+/// The part of a report that [`markdown`] needs, with the other rows and ratios of the same cases:
+/// small enough to be stored for each machine.
 #[must_use]
 pub fn only(report: &Report) -> Report {
     let kept = |name: &str, case: &str| {
@@ -65,7 +65,7 @@ fn line(first: [&str; 2], cells: impl Iterator<Item = String>) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// A cell's text, in which a name can neither end the cell nor the line.
+/// The text of a cell. A name cannot end the cell or the line.
 fn escaped(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").replace('|', "\\|")

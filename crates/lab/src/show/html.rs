@@ -1,8 +1,8 @@
 //! The report as one HTML file: answers, plots, tables, published figures and a glossary.
 //!
-//! The file fetches nothing and runs no script, so it can be mailed, archived and read in
-//! ten years. Its colours and its plots follow the reader's light or dark setting (see
-//! [`super::plot`]). On paper it is light, and no page break cuts a plot or a table line.
+//! The file loads nothing and runs no script, so it can be mailed and archived. Its colours and
+//! plots follow the reader's light or dark setting (see [`super::plot`]). In print it is light, and
+//! no page break splits a plot or a table row.
 
 use super::answers::{answers, description};
 use super::draw::draw;
@@ -13,7 +13,7 @@ use crate::quantity::{as_published, words};
 use crate::report::{OURS, Report, distinct};
 use std::fmt::Write;
 
-/// Where a report comes from.
+/// Where a report comes from, for its head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The day of the run.
@@ -22,8 +22,8 @@ pub struct Origin {
     pub command: String,
 }
 
-/// For each series: its colour on light, its colour on dark, and the dash that tells it
-/// apart without colour.
+/// For each series: its colour on light, its colour on dark, and the dash pattern that
+/// distinguishes it without colour.
 const SERIES: [(&str, &str, &str); COLOURS.len()] = [
     ("#d55e00", "#ff8c3a", "none"),
     ("#0072b2", "#4fb0ee", "9 3"),
@@ -82,12 +82,12 @@ h2, h3, figcaption { break-after: avoid; }
 }
 ";
 
-/// Words that a reader may not know.
+/// Terms explained at the end of the page.
 const GLOSSARY: &[(&str, &str)] = &[
     ("BIP324", "Bitcoin's encrypted transport, also called v2."),
     (
         "seal, open",
-        "encrypt and authenticate a packet; check and decrypt it.",
+        "seal: encrypt and authenticate a packet; open: check and decrypt it.",
     ),
     (
         "packet",
@@ -98,31 +98,28 @@ const GLOSSARY: &[(&str, &str)] = &[
         "batch",
         "the packets sealed or opened in one call, of one session or of many.",
     ),
-    (
-        "decoy",
-        "a packet that the receiver checks and throws away.",
-    ),
-    ("rekey", "BIP324's change of key every 224 packets."),
+    ("decoy", "a packet that the receiver checks and discards."),
+    ("rekey", "BIP324's key change, every 224 packets."),
     (
         "goodput",
-        "bytes of contents per second; decoys, lengths, headers and tags not counted.",
+        "contents per second, without decoys, lengths, headers and tags.",
     ),
     (
         "overhead",
-        "bytes on the wire beyond the contents, in per cent of the contents.",
+        "bytes on the wire in addition to the contents, in per cent of the contents.",
     ),
     (
         "backend",
-        "the instruction set that a computation runs on, such as avx2. packetlane takes the most \
-         capable one that the machine has; packetlane-avx2 is packetlane on AVX2.",
+        "the instruction set that a computation uses, such as avx2. packetlane uses the best one \
+         that the machine has; packetlane-avx2 is packetlane on AVX2.",
     ),
     (
         "thread CPU time",
-        "the time that the measuring thread ran; a busy neighbour does not count.",
+        "the time that the measuring thread ran; load from other processes does not count.",
     ),
     (
         "wall time",
-        "the time that passed; whatever else the machine did counts too.",
+        "elapsed time, including the effect of everything else that the machine does.",
     ),
     (
         "double SHA-256",
@@ -130,7 +127,7 @@ const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "txid, wtxid",
-        "the hash that names a transaction, without its witnesses and with them.",
+        "the hash that identifies a transaction, without and with its witnesses.",
     ),
     (
         "Merkle root",
@@ -139,12 +136,12 @@ const GLOSSARY: &[(&str, &str)] = &[
     ("MB, MiB", "10^6 bytes, 2^20 bytes."),
     (
         "min-max",
-        "the smallest and the largest sample; a sample lasts at least 0.2 ms, after calls that \
-         are not timed and warm the caches.",
+        "the smallest and the largest sample. A sample takes at least 0.2 ms, after untimed calls \
+         that warm up the caches.",
     ),
 ];
 
-/// The whole page.
+/// Renders the whole page.
 pub fn render(report: &Report, origin: &Origin) -> String {
     let mut out = String::new();
     page(&mut out, report, origin).expect("writing to a string does not fail");
@@ -235,8 +232,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
     writeln!(out, "</dl>\n</body>\n</html>")
 }
 
-/// The style sheet's colours, and the rules that replace the exact colours of the drawings
-/// by them.
+/// The style sheet's colours, and the rules that map the exact colours of the drawings to them.
 fn colours() -> String {
     let scheme = |pick: fn(&(&'static str, &'static str, &'static str)) -> &'static str,
                   rest: &str| {
@@ -272,7 +268,7 @@ fn colours() -> String {
     text + &dashes()
 }
 
-/// The rules for the dashes of the lines.
+/// The dash patterns of the lines.
 pub(super) fn dashes() -> String {
     let rule = |(colour, series): (_, &(&str, &str, &str))| {
         let (colour, dash) = (hex(colour), series.2);
@@ -296,7 +292,7 @@ fn figure(out: &mut String, plot: &Plot) -> std::fmt::Result {
         "<figure>\n<figcaption>{}</figcaption>\n",
         escape(&plot.title)
     )?;
-    // Bars have their names beside them.
+    // Bars are labelled directly.
     if !plot.bars {
         writeln!(out, "<div class=\"legend\">")?;
         for line in &plot.series {
@@ -333,7 +329,8 @@ fn figures(out: &mut String, table: &Table) -> std::fmt::Result {
         false => "",
     };
     for column in &table.columns {
-        // The backend's name with ours below: the whole name makes a column too wide.
+        // Only the backend's name, with ours below it: the full name would make the column too
+        // wide.
         let (name, below) = match column.lesser_backend() {
             Some(backend) => (escape(backend), OURS.to_owned()),
             None => (escape(&column.implementation), escape(&column.backend)),
@@ -380,7 +377,7 @@ fn published(out: &mut String, report: &Report) -> std::fmt::Result {
         out,
         "<div class=\"published\">\n<h2>Published, not measured here</h2>\n<p>{}</p>\n\
          <div class=\"scroll\"><table>\n<thead><tr><th class=\"case\">experiment</th><th>figure</th>\
-         <th class=\"case\">of what</th><th>source</th><th>caveats</th></tr></thead>\n<tbody>\n",
+         <th class=\"case\">what</th><th>source</th><th>caveats</th></tr></thead>\n<tbody>\n",
         escape(PUBLISHED_NOTE),
     )?;
     for noted in &notes.figures {
@@ -411,7 +408,7 @@ fn published(out: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(out, "</ol>\n</div>")
 }
 
-/// Text as HTML, safe in elements and in attributes.
+/// Escapes text for HTML elements and attributes.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,7 +1,7 @@
-//! How a report is shown: [`text`] on a terminal, [`html`] as a page with pictures,
-//! [`headlines`] as a column beside other machines', [`picture`] as one picture.
+//! Rendering of a report: [`text`] for the terminal, [`html`] as a page with plots, [`headlines`]
+//! as a table of machines, [`picture`] as a single picture.
 //!
-//! Nothing here names an experiment. What is particular to one is in its file.
+//! Nothing here depends on a particular experiment.
 
 pub mod answers;
 pub mod draw;

@@ -3,11 +3,12 @@
 use crate::report::{Published, distinct};
 
 /// The note above the published figures.
-pub const PUBLISHED_NOTE: &str = "What others say about their programs, and what we measured of \
-    these earlier, all on other machines. Read the caveats before you compare.";
+pub const PUBLISHED_NOTE: &str = "What others state about their programs, and earlier \
+                                  measurements of ours, all on other machines. Read the caveats \
+                                  before you compare.";
 
-/// Published figures, whose sources and caveats are numbered because many figures share one.
-/// Each sentence of a caveat is a note.
+/// Published figures. Sources are numbered and caveats lettered, because many figures share them.
+/// Each sentence of a caveat is a separate note.
 pub struct Notes<'a> {
     /// The figures with their notes.
     pub figures: Vec<Noted<'a>>,
@@ -17,11 +18,11 @@ pub struct Notes<'a> {
     pub caveats: Vec<&'a str>,
 }
 
-/// A published figure and where its notes are in the lists of [`Notes`].
+/// A published figure, and the positions of its notes in the lists of [`Notes`].
 pub struct Noted<'a> {
     /// The figure.
     pub figure: &'a Published,
-    /// The number of its source, from 1.
+    /// The number of its source, starting at 1.
     pub source: usize,
     /// The letters of its caveats: `a`, or `a, c`.
     pub caveats: String,
@@ -57,7 +58,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// The mark of the caveat at an index: a, b, c ...
+    /// The letter of the caveat at an index: a, b, c, ...
     pub fn letter(index: usize) -> char {
         (b'a' + (index % 26) as u8) as char
     }

@@ -1,4 +1,4 @@
-//! The picture that stands for a whole report, as an SVG file with title and legend.
+//! The picture that represents a whole report, as an SVG file with title and legend.
 
 use super::draw::{WIDTH, draw, height};
 use super::html::{dashes, escape};
@@ -9,11 +9,11 @@ use crate::report::Report;
 /// The height of a line of text.
 const LINE: u32 = 24;
 
-/// How wide a letter is taken to be: what draws the file decides on the font.
+/// Assumed width of a letter, since the viewer chooses the font.
 const LETTER: u32 = 9;
 
-/// The picture of a report, in light colours on white, so that whatever shows SVG shows it; none of a
-/// report whose rows give none.
+/// The picture of a report, in light colours on white for any SVG viewer. `None` if the report's
+/// rows allow no picture.
 pub fn render(report: &Report) -> Option<String> {
     let mut plots = plots(report);
     let face = plots.iter().position(|plot| plot.experiment == FACE.name);
@@ -44,8 +44,7 @@ pub fn render(report: &Report) -> Option<String> {
     ))
 }
 
-/// The legend below the two lines of the title, and how many lines it takes. Bars have their
-/// names beside them.
+/// The legend below the two title lines, and its number of lines. Bars are labelled directly.
 fn legend(plot: &Plot) -> (String, u32) {
     const SWATCH: u32 = 34;
     let mut text = String::new();

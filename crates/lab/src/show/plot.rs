@@ -1,11 +1,12 @@
-//! Which plots a report yields: the pictures of its experiments, filled with its rows.
+//! The plots of a report: the pictures of its experiments, filled with its rows.
 //!
-//! Where a run has only one value on the bottom axis (`--quick`, or a filter), bars take the
-//! place of lines. [`super::draw`] draws the plots.
+//! If a run has only one value on the bottom axis (`--quick`, or a filter), bars replace lines.
+//! [`super::draw`] draws the plots.
 //!
-//! The SVG has exactly the colours [`INK`], [`GRID`] and [`COLOURS`]. The page's style sheet
-//! replaces them, so one drawing serves light and dark screens. Colour-blind readers can tell
-//! the eight hues apart (after Okabe and Ito), and the page also gives each its own dash.
+//! The SVG uses exactly the colours [`INK`], [`GRID`] and [`COLOURS`]. The page's style sheet
+//! replaces them, so one drawing serves light and dark screens. Colour-blind readers can
+//! distinguish the eight hues (after Okabe and Ito), and the page also gives each its own dash
+//! pattern.
 
 use crate::experiment::Experiment;
 use crate::experiments::ALL;
@@ -18,8 +19,8 @@ use plotters::style::RGBColor;
 pub const INK: RGBColor = RGBColor(0x10, 0x11, 0x12);
 /// Lines behind the data.
 pub const GRID: RGBColor = RGBColor(0xDA, 0xDB, 0xDC);
-/// Series: ours, seven for others, and three for our other backends. The page shows the last
-/// three in our own colour and tells them apart by dashes.
+/// Series: ours, seven for others, and three for our other backends. The page shows the last three
+/// in our own colour with different dash patterns.
 pub const COLOURS: [RGBColor; 11] = [
     RGBColor(0xD5, 0x5E, 0x00),
     RGBColor(0x00, 0x72, 0xB2),
@@ -34,44 +35,44 @@ pub const COLOURS: [RGBColor; 11] = [
     RGBColor(0xD5, 0x5E, 0x03),
 ];
 
-/// How many of [`COLOURS`] are not for our other backends.
+/// Number of [`COLOURS`] that are not for our other backends.
 const OTHERS: usize = 8;
 
-/// What the label of a logarithmic axis ends with.
+/// Suffix of the label of a logarithmic axis.
 const LOG: &str = " (log scale)";
 
-/// A colour as the SVG writes it.
+/// A colour in the SVG's notation.
 pub fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
-/// A picture, before it is drawn.
+/// A picture before it is drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
     /// The experiment it belongs to.
     pub experiment: String,
-    /// What it shows, in words.
+    /// The title.
     pub title: String,
-    /// The bottom axis of lines; bars use it for the figure.
+    /// The bottom axis of lines. Bars use it for the figure.
     pub x: Axis,
     /// The left axis of lines.
     pub y: Axis,
-    /// Lines, or one bar for each series.
+    /// Whether to draw a bar for each series instead of a line.
     pub bars: bool,
-    /// What to draw, ours first.
+    /// The series, ours first.
     pub series: Vec<Series>,
-    /// Places on the bottom axis to mark, with their labels.
+    /// Positions on the bottom axis to mark, with their labels.
     pub marks: Vec<(f64, String)>,
 }
 
 /// One axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// What it counts, with the unit where the ticks do not show it.
+    /// The label, with the unit if the ticks do not show it.
     pub label: String,
     /// The unit of its values, such as `ns` or `bytes`.
     pub unit: String,
-    /// Whether equal distances are equal factors.
+    /// Whether the scale is logarithmic.
     pub log: bool,
 }
 
@@ -82,14 +83,14 @@ pub struct Series {
     pub name: String,
     /// Its index in [`COLOURS`].
     pub colour: usize,
-    /// Whether it is ours, and so drawn strongest.
+    /// Whether it is ours, and so drawn most strongly.
     pub ours: bool,
-    /// By rising x.
+    /// By increasing x.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// The width of its line: ours is the widest, our other backends' are the thinnest.
+    /// The width of its line: ours is the widest, those of our other backends are the thinnest.
     pub fn width(&self) -> u32 {
         match (self.ours, is_ours(&self.name)) {
             (true, _) => 4,
@@ -132,7 +133,7 @@ fn fill(experiment: &Experiment, spec: &Picture, report: &Report) -> Vec<Plot> {
         .collect()
 }
 
-/// One picture, or none where there is nothing to compare.
+/// One picture, or `None` if there is nothing to compare.
 fn picture(
     experiment: &Experiment,
     spec: &Picture,
@@ -177,7 +178,7 @@ fn picture(
                     };
                     Some((x, height(spec, report, row, x)?))
                 })
-                // Zero and less have no place on a logarithmic axis.
+                // A logarithmic axis has no place for zero or less.
                 .filter(|(x, y)| y.is_finite() && *y > 0.0 && (*x > 0.0 || !bottom.log))
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -198,7 +199,7 @@ fn picture(
         .collect();
     series.extend(published_line(experiment, spec, report));
     series.sort_by_key(|series| (!series.ours, !is_ours(&series.name)));
-    // Colours go by the legend's names, but ours is painted by its own.
+    // Colours depend on the legend's names, but ours always has its own.
     let rename = |series: &mut [Series], ours: bool| {
         let Some(rename) = spec.rename else { return };
         let lines = series.iter_mut().filter(|line| line.ours == ours);
@@ -246,7 +247,7 @@ fn picture(
     })
 }
 
-/// The places that the report's figures mark in the picture of these facets.
+/// The positions that the report's figures mark in the picture of these facets.
 fn marks(
     experiment: &Experiment,
     spec: &Picture,
@@ -313,7 +314,7 @@ fn nearest(rows: &[&Row], name: &str, wanted: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A `key=value` in words, unless its experiment has words of its own.
+/// A `key=value` in words, unless its experiment has its own words.
 fn condition(name: &str, value: &str) -> String {
     match (name, value) {
         ("bytes", _) => value.parse().map_or(value.to_owned(), bytes),
@@ -336,14 +337,13 @@ fn bottom_axis(spec: &Picture) -> Axis {
     }
 }
 
-/// Gives the well-known names the same colour in every picture, and the others the colours
-/// that are left.
+/// Gives well-known names the same colour in every picture, and the others the remaining colours.
 fn paint(series: &mut [Series]) {
     const KNOWN: [&str; 6] = [OURS, "ring", "rustcrypto", "bip324", "aws-lc-rs", "openssl"];
     let known = |name: &str| KNOWN.iter().position(|known| *known == name);
     let taken: Vec<usize> = series.iter().filter_map(|line| known(&line.name)).collect();
     let mut backends = (OTHERS..COLOURS.len()).cycle();
-    // The first colour is ours only, even in a plot without us.
+    // The first colour is only for ours, even in a plot without ours.
     let mut free = (1..OTHERS)
         .rev()
         .filter(|colour| !taken.contains(colour))

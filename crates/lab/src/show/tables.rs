@@ -1,16 +1,16 @@
-//! The tables: one for each experiment and metric, with cases as lines and implementations
-//! as columns. Keys with the same value in every case move into the title.
+//! Tables: one for each experiment and metric, with cases as lines and implementations as columns.
+//! Keys with the same value in all cases move to the title.
 
 use crate::quantity::{bare, bare_unit, quantity, range, times, words};
 use crate::report::{OURS, Report, Row, distinct, is_ours, key, pairs};
 
 /// The footnote for figures marked as noisy.
 pub const NOISY_NOTE: &str =
-    "~ noisy: the middle half of the samples spreads over more than 10 % of the median";
+    "~ noisy: the middle half of the samples spans more than 10 % of the median";
 
-/// How to read the figures in parentheses.
+/// Explains the ratios in parentheses.
 pub const RATIO_NOTE: &str = "(1.9x): packetlane is 1.9 times as fast as this one; below 1x it is \
-    slower. Median of ratios of samples taken in turn.";
+                              slower. Median of the ratios of samples from the same turn.";
 
 /// The figures of one experiment and metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Table {
     pub unit: String,
     /// The `key=value` pairs that all cases share.
     pub shared: String,
-    /// The keys whose values begin each line.
+    /// The keys whose values start each line.
     pub keys: Vec<String>,
     /// One for each implementation, ours first.
     pub columns: Vec<Column>,
@@ -33,18 +33,18 @@ pub struct Table {
     pub timed: Vec<String>,
 }
 
-/// The head of a column of figures.
+/// The head of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// The implementation.
     pub implementation: String,
-    /// Its backends; empty if it has no choice.
+    /// Its backends. Empty if there is no choice.
     pub backend: String,
 }
 
 impl Column {
-    /// The name of the backend, if this is another backend of [`OURS`]. Ours through another
-    /// interface, such as `packetlane-rustls`, is not.
+    /// The name of the backend, if this is another backend of [`OURS`]. Not for ours through
+    /// another interface, such as `packetlane-rustls`.
     pub fn lesser_backend(&self) -> Option<&str> {
         let rest = self.implementation.strip_prefix(OURS)?;
         let rest = rest.strip_prefix('-')?;
@@ -64,13 +64,13 @@ pub struct Line {
 /// One figure of a [`Table`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// The median, with its unit unless the title names that.
+    /// The median, with its unit unless the title shows it.
     pub median: String,
     /// From the smallest to the largest sample.
     pub range: String,
-    /// How far we are ahead of this one; `None` in our own column.
+    /// How far we are ahead of this one. `None` in our own column.
     pub ratio: Option<String>,
-    /// Whether the samples spread too much to be trusted.
+    /// Whether the samples vary too much to be trusted.
     pub noisy: bool,
 }
 
@@ -109,11 +109,11 @@ pub fn tables(report: &Report) -> Vec<Table> {
     tables
 }
 
-/// One table from the rows of one experiment and metric, at least one.
+/// One table, from the rows of one experiment and metric. There must be at least one.
 fn table(report: &Report, rows: &[&Row]) -> Table {
     let cases = distinct(rows.iter().map(|row| row.case.as_str()));
     let all_keys = distinct(cases.iter().flat_map(|case| pairs(case).map(|pair| pair.0)));
-    // A table of one case keeps the keys on its line, which needs something on its left.
+    // A table with a single case keeps the keys on its line, which needs something on its left.
     let (shared, keys): (Vec<&str>, Vec<&str>) = all_keys.into_iter().partition(|name| {
         cases.len() > 1 && distinct(cases.iter().map(|case| key(case, name))).len() == 1
     });
@@ -174,7 +174,7 @@ fn table(report: &Report, rows: &[&Row]) -> Table {
     }
 }
 
-/// The backends of an implementation in these rows. The engine may choose another for
+/// The backends of an implementation in these rows. The engine may choose a different one for
 /// another batch.
 fn backends(rows: &[&Row], name: &str) -> String {
     let used = rows

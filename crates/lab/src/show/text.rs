@@ -1,9 +1,9 @@
-//! The report on a terminal: the answers first, then a table for each experiment and metric,
-//! then what others have published.
+//! The report on a terminal: the answers first, then a table for each experiment and metric, then
+//! published figures.
 //!
 //! Plain text without colours, at most [`WIDTH`] columns wide. A table with too many
-//! implementations continues below, with the cases repeated. The libraries are then apart
-//! from our other backends.
+//! implementations continues below with the cases repeated. Then the libraries are separate from
+//! our other backends.
 
 use super::answers::{answers, description};
 use super::notes::{Notes, PUBLISHED_NOTE};
@@ -11,10 +11,10 @@ use super::tables::{Cell, NOISY_NOTE, RATIO_NOTE, Table, tables};
 use crate::quantity::{as_published, words};
 use crate::report::Report;
 
-/// The longest line, in columns.
+/// Maximum length of a line, in columns.
 pub const WIDTH: usize = 100;
 
-/// The whole report as text.
+/// Renders the whole report.
 pub fn render(report: &Report) -> String {
     let mut out = summary(report);
     for name in report.experiments() {
@@ -28,7 +28,7 @@ pub fn render(report: &Report) -> String {
     out + &notes
 }
 
-/// The answers, and what gave them.
+/// The answers and the conditions of the run.
 pub fn summary(report: &Report) -> String {
     let mut out = String::new();
     let answers = answers(report);
@@ -52,7 +52,7 @@ pub fn summary(report: &Report) -> String {
     out.push('\n');
     wrap(&mut out, "Machine", &about, 9);
     if let Some(folder) = &report.replayed {
-        // In one line, because it is one name. Its characters must not control the terminal.
+        // On one line, because it is one name. Escaped, so that it cannot control the terminal.
         out += &format!("Replayed {}\n", packetlane_files::printable(folder));
     }
     for absent in &report.left_out {
@@ -76,7 +76,7 @@ pub fn experiment(report: &Report, name: &str) -> String {
     out
 }
 
-/// How to read the tables, and what others have published.
+/// How to read the tables, and published figures.
 pub fn notes(report: &Report) -> String {
     let mut out = String::new();
     if !report.ratios.is_empty() {
@@ -99,7 +99,7 @@ fn draw(out: &mut String, table: &Table) {
     for timed in &table.timed {
         wrap(out, "timed:", timed, 7);
     }
-    // Only our own spread has a column: the others' would not fit.
+    // Only our own range has a column: those of the others would not fit.
     let mut left: Vec<Vec<String>> = table.keys.iter().map(|name| vec![name.clone()]).collect();
     for line in &table.lines {
         for (column, value) in left.iter_mut().zip(&line.values) {
@@ -155,7 +155,7 @@ fn draw(out: &mut String, table: &Table) {
     }
 }
 
-/// `time per packet (op=seal); packetlane by avx512, beside it by avx2, portable`.
+/// `time per packet (op=seal); packetlane by avx512, also by avx2, portable`.
 fn title(table: &Table) -> String {
     let mut title = table.title();
     let named = table
@@ -172,7 +172,7 @@ fn title(table: &Table) -> String {
     let lesser = table.columns.iter().filter_map(|c| c.lesser_backend());
     let lesser: Vec<&str> = lesser.collect();
     if !lesser.is_empty() {
-        title += &format!(", beside it by {}", lesser.join(", "));
+        title += &format!(", also by {}", lesser.join(", "));
     }
     title
 }
@@ -221,8 +221,8 @@ fn published(out: &mut String, report: &Report) {
     }
 }
 
-/// Writes `head`, then `text` broken into lines that start at column `indent`.
-/// A word longer than the line (an address) stays whole.
+/// Writes `head`, then `text` in lines that start at column `indent`. A word longer than the line
+/// (an address) is not broken.
 fn wrap(out: &mut String, head: &str, text: &str, indent: usize) {
     let mut line = format!("{head:indent$}");
     let mut empty = true;

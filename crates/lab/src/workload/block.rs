@@ -2,7 +2,7 @@
 
 use packetlane::sha256d::Hash;
 
-/// The block, from the published vectors (`vectors/README.md`), to which this is a link.
+/// The block from the published vectors (`vectors/README.md`), through a symbolic link.
 pub(crate) const BLOCK: &[u8] = include_bytes!("../../data/block-574200.blk");
 
 /// Its height in the chain.
@@ -25,7 +25,7 @@ mod tests {
     use packetlane::Engine;
     use packetlane::sha256d::Block;
 
-    /// Each implementation against an answer known from elsewhere: the chain.
+    /// Compares each implementation with an independent answer: the chain itself.
     #[test]
     fn all_know_the_block_and_its_root() {
         let mut transactions = Vec::new();
@@ -42,7 +42,7 @@ mod tests {
             let mut ids = vec![Hash::default(); TRANSACTIONS];
             hashes.many_in_pieces(&txids, &mut ids);
             assert_eq!(hashes.merkle_root(&ids), *block.merkle_root(), "{name}");
-            // This tree has levels of an odd number of nodes, but not the case of one leaf.
+            // This tree has levels with an odd number of nodes, but not the case of a single leaf.
             assert_eq!(hashes.merkle_root(&ids[..1]), ids[0], "{name}");
         }
     }

@@ -1,12 +1,12 @@
 //! Batches on a CUDA device.
 //!
-//! A batch is what BIP324 sessions leave to an engine: packets as they lie on the wire,
-//! with their lengths already encrypted by the CPU, and for each packet a key, a nonce and a
-//! text of header and contents. The CPU seals and opens it first. The device must come to
-//! the same bytes and verdicts before anything is timed.
+//! A batch is what BIP324 sessions leave to an engine: packets as on the wire, with lengths already
+//! encrypted by the CPU, and for each packet a key, a nonce and a text of header and contents. The
+//! CPU seals and opens it first. The device must produce the same bytes and verdicts before
+//! anything is timed.
 //!
-//! Data is `resident`, which is the kernels alone, by the device's clock; or it `travels`
-//! from host memory to host memory, in wall time. These are never one figure.
+//! Data is either `resident` (only the kernels, by the device's clock) or `travels` from host
+//! memory to host memory (wall time). The two are never combined into one figure.
 
 use crate::measure::{Clock, Contender, Plan, Samples, in_turn};
 use crate::progress::note;
@@ -24,32 +24,32 @@ use std::time::Instant;
 /// The device's backend name in the rows.
 pub(crate) const CUDA: &str = "cuda";
 
-/// Packets in a batch, where the experiment varies that.
+/// Batch sizes, where the experiment varies them.
 pub(crate) const BATCHES: [usize; 10] = [1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144];
 
-/// Packets in a batch where the experiment does not vary it.
+/// The batch size where the experiment does not vary it.
 pub(crate) const BATCH: usize = 262_144;
 
-/// The most sessions with packets in one batch.
+/// Maximum number of sessions with packets in one batch.
 const SESSIONS: usize = 4096;
 
-/// The bit of the header byte that marks a decoy (BIP324). The library keeps its own to itself.
+/// The bit of the header byte that marks a decoy (BIP324). The library does not export it.
 const IGNORE: u8 = 0x80;
 
 pub(crate) const RESIDENT_TIMED: &str = "\
-    the kernels alone, by the device's events: the batch is already in the device's memory and \
-    stays there; sealed or opened without the length cipher, which the CPU does";
+    only the kernels, by the device's events: the batch stays in the device's memory; sealed or \
+    opened without the length cipher, which runs on the CPU";
 
 pub(crate) const TRAVELS_TIMED: &str = "\
-    wall time from host memory to the device and back into host memory, descriptors and keys \
-    included, without the length cipher, which sessions do before; page-locked arena";
+    wall time from host memory to the device and back, including descriptors and keys, but not \
+    the length cipher, which sessions run before; page-locked arena";
 
 /// The packets of a batch.
 #[derive(Clone, Copy)]
 pub(crate) enum Contents {
-    /// All of this length, in bytes.
+    /// All with this length, in bytes.
     Uniform(usize),
-    /// The profile `mail`, with this many per cent of decoys.
+    /// From the profile `mail`, with this percentage of decoys.
     Mail(usize),
 }
 
@@ -75,15 +75,15 @@ impl Contents {
 
 /// A batch, and the CPU's results for it.
 pub(crate) struct Load {
-    /// Before it is sealed.
+    /// Before sealing.
     pub(crate) plain: Vec<u8>,
-    /// Sealed, as it is on the wire.
+    /// Sealed, as on the wire.
     sealed: Vec<u8>,
-    /// Opened. Opening leaves the tags in place.
+    /// Opened. Opening does not change the tags.
     opened: Vec<u8>,
     pub(crate) keys: Vec<Key>,
     pub(crate) jobs: Vec<Job>,
-    /// The number of genuine packets, and the bytes of their contents.
+    /// Number of genuine packets, and bytes of their contents.
     genuine: usize,
     pub(crate) contents: usize,
 }
@@ -154,7 +154,7 @@ impl Load {
 
     /// # Panics
     ///
-    /// If the bytes and verdicts are not the CPU's.
+    /// If bytes or verdicts differ from the CPU's.
     fn check_with(&self, op: Op, bytes: &[u8], outcomes: &[Outcome]) {
         let (expected, outcome) = match op {
             Op::Seal => (&self.sealed, Outcome::Sealed),
@@ -180,8 +180,8 @@ impl Load {
     }
 }
 
-/// The nonce of the packet that a session sends after `sent` others (BIP324: the packet's
-/// number since the last rekey, then the number of rekeys).
+/// The nonce of the packet that a session sends after `sent` others (BIP324: the packet's number
+/// since the last rekey, then the number of rekeys).
 pub(crate) fn nonce(sent: usize) -> Nonce {
     let mut nonce = [0; 12];
     let interval = Session::REKEY_INTERVAL as usize;
@@ -225,7 +225,7 @@ impl Arena {
     }
 }
 
-/// A batch that travels to a device and back, again and again.
+/// A batch that repeatedly travels to a device and back.
 pub(crate) struct Traveller<'a> {
     gpu: &'a Gpu,
     op: Op,
@@ -235,7 +235,7 @@ pub(crate) struct Traveller<'a> {
 }
 
 impl<'a> Traveller<'a> {
-    /// A batch whose first journey gave the CPU's result.
+    /// A batch whose first trip was checked against the CPU's result.
     ///
     /// # Panics
     ///
@@ -260,7 +260,7 @@ impl<'a> Traveller<'a> {
         Ok(traveller)
     }
 
-    /// Copies the unprocessed batch into the arena.
+    /// Copies the unprocessed batch to the arena.
     pub(crate) fn pack(&mut self) {
         let input = self.load.input(self.op);
         self.arena.bytes().copy_from_slice(input);
@@ -281,8 +281,8 @@ impl<'a> Traveller<'a> {
         self.gpu.run(self.op, work, options)
     }
 
-    /// A contender that travels once in a call, cut as `cut` says. With `warm` it travels
-    /// once more before each call, untimed.
+    /// A contender that travels once per call, cut as `cut` requires. If `warm`, it travels once
+    /// more, untimed, before each call.
     pub(crate) fn contender(
         self,
         name: &str,
@@ -308,7 +308,7 @@ impl<'a> Traveller<'a> {
     }
 }
 
-/// The first error of a device within a measurement. A timed closure cannot return it.
+/// The first error of a device during a measurement, which a timed closure cannot return.
 #[derive(Default)]
 pub(crate) struct Failed(RefCell<Option<GpuError>>);
 
@@ -328,15 +328,15 @@ impl Failed {
     }
 }
 
-/// Runs a case. If the device fails, for example for lack of memory, prints the error and
-/// leaves the case out.
+/// Runs a case. If the device fails, for example for lack of memory, prints the error and skips the
+/// case.
 pub(crate) fn attempt(case: &Case, run: impl FnOnce() -> Result<(), GpuError>) {
     if let Err(error) = run() {
         note(&format!("{} {}: {error}", case.experiment, case.text));
     }
 }
 
-/// As many results of `sample` as the plan asks for, after one that does not count.
+/// As many results of `sample` as the plan requires, after one that is discarded.
 pub(crate) fn sampled<T>(
     plan: &Plan,
     mut sample: impl FnMut() -> Result<T, GpuError>,
@@ -359,7 +359,7 @@ fn device_samples(seconds: Vec<f64>) -> Samples {
     }
 }
 
-/// The seconds of the kernels alone, after a run that gave the CPU's result.
+/// The seconds of the kernels alone, after a run that was checked against the CPU's result.
 ///
 /// # Panics
 ///
@@ -374,7 +374,7 @@ pub(crate) fn resident(gpu: &Gpu, op: Op, load: &Load, plan: &Plan) -> Result<Sa
     sampled(plan, || resident.run()).map(device_samples)
 }
 
-/// Enters how fast a batch is sealed or opened with its data `resident` or not.
+/// Records how fast a batch is sealed or opened, with its data `resident` or not.
 pub(crate) fn rates(
     gpu: &Gpu,
     (op, data): (Op, &str),
@@ -400,7 +400,7 @@ pub(crate) fn rates(
     Ok(())
 }
 
-/// What is timed with this value of the key `data`.
+/// What is timed for this value of the key `data`.
 pub(crate) fn timed(data: &str) -> &'static str {
     match data {
         "resident" => RESIDENT_TIMED,
@@ -412,8 +412,8 @@ pub(crate) fn batch_of(row: &Row) -> Option<usize> {
     row.key("batch")?.parse().ok()
 }
 
-/// For all cases of an experiment that differ in the batch only: enters the batch that
-/// `choose` takes from their rows, under the name `metric`.
+/// For all cases of an experiment that differ only in the batch size: records the batch size that
+/// `choose` selects from their rows, under the name `metric`.
 pub(crate) fn conclude_from(
     report: &mut Report,
     experiment: &str,

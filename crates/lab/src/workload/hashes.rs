@@ -1,4 +1,4 @@
-//! Double SHA-256 by all rivals: checked, then measured.
+//! Double SHA-256 by all competitors: checked, then measured.
 
 use crate::measure::{Contender, Plan, in_turn};
 use crate::picture::Bottom;
@@ -8,8 +8,8 @@ use crate::rivals::hashes::{Hashes, implementations};
 use packetlane::Engine;
 use packetlane::sha256d::Hash;
 
-/// Has all implementations do `work`, which fills this many `digests`, checks that all fill
-/// them with the same hashes, and measures it.
+/// Lets all implementations do `work`, which fills this many `digests`. Checks that all produce the
+/// same hashes, and measures.
 pub(crate) fn compare(
     engine: Engine,
     (case, plan, report): (&Case, &Plan, &mut Report),
@@ -33,5 +33,5 @@ pub(crate) fn compare(
     record(report, case, &[metric], &samples);
 }
 
-/// The bottom axis of pictures by batch.
+/// The bottom axis of pictures by batch size.
 pub(crate) const MESSAGES_AT_A_TIME: Bottom = Bottom::log("batch", "messages at a time");

@@ -1,9 +1,9 @@
-//! Many sessions that share one batch: in each turn every session has one packet.
+//! Many sessions that share a batch: in each turn, every session has one packet.
 //!
-//! The keys and counters of few sessions stay in the caches nearest to the core, those of
-//! many do not. Each session is at another place between two rekeys, so that runs differ in
-//! the number of sessions only. How much the caches matter depends on the [`Order`] of the
-//! visits, because a processor predicts what comes next.
+//! The keys and counters of a few sessions stay in the nearest caches, those of many do not. The
+//! sessions are at different positions between two rekeys, so that runs differ only in the number
+//! of sessions. The effect of the caches depends on the [`Order`] of the visits, because a
+//! processor predicts what comes next.
 
 use crate::rivals::bip324::Runner;
 use crate::traffic::Turn;
@@ -15,20 +15,19 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-/// The memory of a session is prefetched this many visits ahead, and the value that leads to it as
-/// many before that.
-const AHEAD: usize = 8;
+/// The memory of a session is prefetched this many visits ahead, and the pointer to it the same
+/// number of visits before that.
+const PREFETCH_DISTANCE: usize = 8;
 
-/// How many bytes of packets make a batch: see [`SealBatch::ENOUGH_BYTES`].
+/// Bytes of packets in a batch: see [`SealBatch::ENOUGH_BYTES`].
 const BATCH_BYTES: usize = SealBatch::ENOUGH_BYTES / 4;
 
 /// The order in which sessions are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The order in which they were made and lie in memory.
+    /// The order of creation, which is the order in memory.
     Memory,
-    /// A random order, as after a node has run for long: its sockets become ready in any
-    /// order.
+    /// A random order, as in a node that has run for long, whose sockets become ready in any order.
     Random,
 }
 
@@ -60,7 +59,7 @@ pub(crate) struct Receivers<R> {
     order: Vec<usize>,
 }
 
-/// Both ends of `count` connections that send one way, with a runner for each end.
+/// Both ends of `count` one-way connections, with a runner for each end.
 #[must_use]
 pub(crate) fn many_sessions<R: Runner>(
     engine: Engine,
@@ -86,7 +85,7 @@ pub(crate) fn many_sessions<R: Runner>(
     }
     let interval = Session::REKEY_INTERVAL as usize;
     for sent in 1..interval {
-        // All sessions that have not reached their place in the interval.
+        // All sessions that have not reached their position in the interval.
         let some = pairs.iter_mut().enumerate();
         let some = some.filter(|(place, _)| place % interval >= sent);
         advance(engine, &mut some.map(|(_, pair)| pair).collect::<Vec<_>>());
@@ -128,8 +127,8 @@ fn advance(engine: Engine, pairs: &mut [&mut (Outbound, Inbound)]) {
     }
 }
 
-/// The sessions in the order of their visits, cut into batches, each session with those that are
-/// visited [`AHEAD`] and twice [`AHEAD`] visits later.
+/// The sessions in the order of their visits, split into batches. Each comes with the sessions
+/// visited [`PREFETCH_DISTANCE`] and twice [`PREFETCH_DISTANCE`] visits later.
 fn batches(
     order: &[usize],
     packet_len: usize,
@@ -139,14 +138,15 @@ fn batches(
     starts.map(move |start| {
         let places = start..order.len().min(start + at_once);
         places.map(|place| {
-            let later = [AHEAD, 2 * AHEAD].map(|visits| order.get(place + visits).copied());
+            let later = [PREFETCH_DISTANCE, 2 * PREFETCH_DISTANCE]
+                .map(|visits| order.get(place + visits).copied());
             (order[place], later)
         })
     })
 }
 
 impl<R: Runner> Senders<R> {
-    /// Seals one packet of each session and hands each to `each`, as if to send it.
+    /// Seals one packet of each session and passes each to `each`, as if to send it.
     pub(crate) fn seal(&mut self, turn: &Turn, mut each: impl FnMut(&[u8])) {
         let packet_len = turn.wire_len() / self.order.len();
         let mut packets = turn.packets();
@@ -173,8 +173,8 @@ impl<R: Runner> Senders<R> {
 }
 
 impl<R: Runner> Receivers<R> {
-    /// Opens one packet of each session and hands its contents to `each`. The packets are
-    /// `wire_len` bytes long and lie in `wire` one after the other.
+    /// Opens one packet of each session and passes its contents to `each`. The packets in `wire`
+    /// are consecutive and `wire_len` bytes long.
     ///
     /// # Panics
     ///
@@ -209,7 +209,7 @@ mod tests {
     use crate::rivals::aead::Ring;
     use crate::rivals::bip324::OneByOne;
 
-    /// Over more than one rekey of each session, with all at different places.
+    /// Over more than one rekey of each session, with all sessions at different positions.
     #[test]
     fn runners_agree() {
         let engine = Engine::detect().unwrap();

@@ -1,4 +1,4 @@
-//! What several experiments share: prepared packets and hashes, contenders that have been
+//! Shared by several experiments: prepared packets and hashes, and contenders that have been
 //! checked against each other.
 
 pub(crate) mod block;

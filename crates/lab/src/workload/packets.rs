@@ -1,5 +1,5 @@
-//! BIP324 packets through all rivals: connections that are checked against each other and
-//! ready to be timed.
+//! BIP324 packets by all competitors: connections that are checked against each other and ready to
+//! be timed.
 
 use crate::experiment::{Bench, Task};
 use crate::measure::{Contender, in_turn};
@@ -15,23 +15,22 @@ pub(crate) const SIZES: [usize; 11] = [
     8, 33, 61, 128, 250, 512, 1024, 4096, 16_384, 65_536, 1_048_576,
 ];
 
-/// Packets in a batch.
+/// Batch sizes, in packets.
 pub(crate) const BATCHES: [usize; 8] = [1, 2, 4, 16, 64, 256, 1024, 4096];
 
-/// A case on a profile sends at least this many packets, so that it has the profile's long
-/// and short ones in their proportion.
+/// Minimum number of packets in a case on a profile, so that long and short ones occur in the
+/// profile's proportions.
 const PROFILE_PACKETS: usize = 1024;
 
-/// The prepared inputs for opening take about this much memory. So they stay in the second
-/// cache, as the bytes do that a socket has just written.
+/// Approximate memory of the prepared inputs for opening, so that they stay in the second-level
+/// cache, as bytes just written by a socket do.
 pub(crate) const PREPARED_BYTES: usize = 512 << 10;
 
-/// Both ends of every implementation, after `turns` went from the first to the second.
+/// Both ends of every implementation, after `turns` were sent from the first to the second.
 ///
 /// # Panics
 ///
-/// If two implementations put different bytes on the wire, or take different contents from
-/// it.
+/// If two implementations produce different wire bytes, or extract different contents from them.
 pub(crate) fn connected<'a>(
     implementations: &'a [Implementation],
     turns: &[Turn],
@@ -69,7 +68,7 @@ pub(crate) fn connected<'a>(
     implementations.iter().map(connect).collect()
 }
 
-/// Contenders that seal all `turns` in each call, one after the other.
+/// Contenders that seal all `turns` per call, one after the other.
 pub(crate) fn sealing<'a>(
     implementations: &'a [Implementation],
     turns: &'a [Turn],
@@ -88,7 +87,7 @@ pub(crate) fn sealing<'a>(
         .collect()
 }
 
-/// Contenders that open one turn in each call, from the bytes that a socket would give.
+/// Contenders that open one turn per call, from the bytes that a socket would return.
 pub(crate) fn opening<'a>(
     implementations: &'a [Implementation],
     turn: &'a Turn,
@@ -139,12 +138,12 @@ pub(crate) fn uniform<'a>(
     })
 }
 
-/// How many turns of `batch` packets a case on a profile sends.
+/// Number of turns with `batch` packets that a case on a profile sends.
 pub(crate) fn turns_of(batch: usize) -> usize {
     PROFILE_PACKETS.div_ceil(batch)
 }
 
-/// Every implementation of whole packets, ours first.
+/// All implementations of whole packets, ours first.
 pub(crate) fn rivals(bench: &Bench) -> Vec<Implementation> {
     implementations(&ours(bench.engine, bench.quick))
 }

@@ -3,21 +3,21 @@
 use crate::measure::Contender;
 use crate::rivals::quic::{Implementation, Seals, Shape};
 
-/// The prepared inputs for opening take about this much memory. So they stay in the second
-/// cache, as the bytes do that a socket has just written.
+/// Approximate memory of the prepared inputs for opening, so that they stay in the second-level
+/// cache, as bytes just written by a socket do.
 const PREPARED_BYTES: usize = 512 << 10;
 
-/// A quick run has these payloads, in bytes.
+/// Payloads in a quick run, in bytes.
 pub(crate) const QUICK_SIZES: [usize; 2] = [64, 1280];
 
-/// Payloads, in bytes: those of the published table, and 1280 for the largest datagram that
-/// every path carries.
+/// Payloads, in bytes: those of the published table, and 1280 for the largest datagram that every
+/// path supports.
 pub(crate) const SIZES: [usize; 9] = [4, 16, 64, 256, 600, 1000, 1200, 1280, 1450];
 
-/// Packets in a batch where the experiment does not vary it.
+/// The batch size where the experiment does not vary it.
 pub(crate) const BATCH: usize = 16;
 
-/// Has all implementations seal the same packets and open each other's. Returns the sealed
+/// Lets all implementations seal the same packets and open each other's. Returns the sealed
 /// packets.
 ///
 /// # Panics
@@ -53,13 +53,13 @@ pub(crate) fn filled(who: &Implementation, shape: Shape) -> Box<dyn Seals> {
     sealer
 }
 
-/// A contender that seals one batch in a call.
+/// A contender that seals one batch per call.
 pub(crate) fn sealing(who: &Implementation, shape: Shape) -> Contender<'static> {
     let mut sealer = filled(who, shape);
     Contender::new(who.name(), who.backend(), move || sealer.seal(None))
 }
 
-/// A contender that opens one batch in a call.
+/// A contender that opens one batch per call.
 pub(crate) fn opening<'a>(who: &Implementation, shape: Shape, wire: &'a [u8]) -> Contender<'a> {
     let calls = (PREPARED_BYTES / wire.len()).clamp(1, 4096);
     Contender::with_input(

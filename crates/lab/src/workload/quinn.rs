@@ -1,9 +1,9 @@
-//! A bulk transfer through quinn over the loopback device, with clocks at quinn's seams.
+//! A bulk transfer through quinn over loopback, with clocks at quinn's interfaces.
 //!
-//! The sender and the receiver each have a thread and a runtime, so the CPU time of the
-//! sender's thread is the sender's. All senders have the same receiver. Reading a thread's
-//! clock takes about as long as protecting a packet. So only each [`EACH`]th call that
-//! protects one is timed and stands for the others, and the clock's own time is subtracted.
+//! The sender and the receiver each have a thread and a runtime, so the CPU time of the sender's
+//! thread is the sender's. All senders use the same receiver. Reading a thread's clock takes about
+//! as long as protecting a packet. So only one of [`TIMED_CALLS_STEP`] calls that protect a packet
+//! is timed and represents the others, and the time of reading the clock is subtracted.
 
 use crate::measure::Clock;
 use crate::report::OURS;
@@ -35,17 +35,17 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-/// How many bytes one write hands to quinn.
+/// Bytes per write to quinn.
 pub(crate) const PIECE: usize = 64 << 10;
 
-/// One of this many calls that protect a packet is timed. It is a prime, so that the timed
-/// call is not always at the same place in a train of packets.
-const EACH: u64 = 13;
+/// One of this many calls that protect a packet is timed. A prime, so that the timed call is not
+/// always at the same position in a train of packets.
+const TIMED_CALLS_STEP: u64 = 13;
 
-/// The length of all datagrams: what quinn finds out on common paths.
+/// The length of all datagrams: what quinn discovers on common paths.
 const MTU: u16 = 1452;
 
-/// Who protects the sender's packets.
+/// What protects the sender's packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stack {
     /// Ours, through quinn's traits.
@@ -75,7 +75,7 @@ impl Stack {
     }
 }
 
-/// The time of one stage, estimated from some of its calls.
+/// The time of one stage, estimated from a sample of its calls.
 #[derive(Default)]
 pub(crate) struct Seam {
     calls: AtomicU64,
@@ -84,7 +84,7 @@ pub(crate) struct Seam {
 }
 
 impl Seam {
-    /// Runs `work`, and times each `each`th call.
+    /// Runs `work`. Times each `each`th call.
     fn pass<R>(&self, each: u64, work: impl FnOnce() -> R) -> R {
         let before = self.calls.fetch_add(1, Ordering::Relaxed);
         if !before.is_multiple_of(each) {
@@ -105,7 +105,7 @@ impl Seam {
         }
     }
 
-    /// The seconds of all calls, without those of the clock.
+    /// The estimated seconds of all calls, without the clock readings.
     pub(crate) fn seconds(&self, clock: f64) -> f64 {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
         let timed = count(&self.timed).max(1.0);
@@ -113,13 +113,13 @@ impl Seam {
         own.max(0.0) * count(&self.calls) / timed
     }
 
-    /// The seconds that the clock itself took.
+    /// The seconds taken by the clock readings.
     pub(crate) fn clock_seconds(&self, clock: f64) -> f64 {
         self.timed.load(Ordering::Relaxed) as f64 * 2.0 * clock
     }
 }
 
-/// The seams of one transfer.
+/// The stages of one transfer.
 #[derive(Default)]
 pub(crate) struct Seams {
     send: Seam,
@@ -133,7 +133,7 @@ impl Seams {
     }
 }
 
-/// The seconds that one reading of the thread's clock takes.
+/// The seconds of one reading of the thread's clock.
 pub(crate) fn clock_seconds() -> f64 {
     const READS: u32 = 1000;
     let start = Clock::ThreadCpu.now();
@@ -161,7 +161,7 @@ impl AsyncUdpSocket for TimedSocket {
     }
 
     fn try_send(&self, transmit: &Transmit) -> io::Result<()> {
-        // Sends are long and differ: all are timed.
+        // Sends are long and vary: all are timed.
         self.seams.send.pass(1, || self.inner.try_send(transmit))
     }
 
@@ -191,8 +191,8 @@ impl AsyncUdpSocket for TimedSocket {
     }
 }
 
-/// A configuration, a session or a key. Calls that protect packets are timed, all others
-/// are passed through.
+/// Wraps a configuration, a session or a key. Times calls that protect packets and passes all
+/// others through.
 struct Timed<T: ?Sized> {
     seams: Arc<Seams>,
     inner: T,
@@ -294,7 +294,9 @@ impl Session for Timed<Box<dyn Session>> {
 impl PacketKey for Timed<Box<dyn PacketKey>> {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let seam = &self.seams.encrypt;
-        seam.pass(EACH, || self.inner.encrypt(packet, buf, header_len));
+        seam.pass(TIMED_CALLS_STEP, || {
+            self.inner.encrypt(packet, buf, header_len)
+        });
     }
 
     fn decrypt(
@@ -326,7 +328,7 @@ impl HeaderKey for Timed<Box<dyn HeaderKey>> {
 
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
         let seam = &self.seams.header;
-        seam.pass(EACH, || self.inner.encrypt(pn_offset, packet));
+        seam.pass(TIMED_CALLS_STEP, || self.inner.encrypt(pn_offset, packet));
     }
 
     fn sample_size(&self) -> usize {
@@ -392,7 +394,7 @@ fn client_config(
             inner: crypto,
         });
     }
-    // Around the clocks: below them encryption and header protection are still two calls.
+    // Outside the clocks: within them, encryption and header protection are still separate calls.
     if stack == Stack::Fused {
         crypto = fused::client_config(crypto);
     }
@@ -418,7 +420,7 @@ fn server_config(certificate: &Certificate) -> quinn::ServerConfig {
     config
 }
 
-/// An endpoint on the loopback device.
+/// An endpoint on loopback.
 fn endpoint(
     server: Option<quinn::ServerConfig>,
     seams: Option<&Arc<Seams>>,
@@ -442,7 +444,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Receives the one stream of one connection. Returns its length and a checksum.
+/// Receives the single stream of a connection. Returns its length and a checksum.
 async fn receive(endpoint: Endpoint) -> (usize, u64) {
     let incoming = endpoint.accept().await.expect("an open endpoint");
     let connection = incoming.await.expect("a handshake");
@@ -457,15 +459,15 @@ async fn receive(endpoint: Endpoint) -> (usize, u64) {
     came
 }
 
-/// A checksum that does not depend on how the bytes are cut into pieces.
+/// A checksum that does not depend on how the bytes are split.
 fn sum(before: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(before, |sum, &byte| {
         sum.wrapping_mul(0x100_0000_01b3).wrapping_add(byte.into())
     })
 }
 
-/// Sends `piece` `pieces` times. Returns this thread's CPU time from the open connection to
-/// the acknowledgement of the last byte.
+/// Sends `piece` `pieces` times. Returns this thread's CPU time from the open connection to the
+/// acknowledgement of the last byte.
 async fn send(
     config: quinn::ClientConfig,
     to: SocketAddr,
@@ -494,7 +496,7 @@ async fn send(
     time
 }
 
-/// The sender's CPU time of one transfer, whose bytes are checked.
+/// The sender's CPU time for one transfer, whose bytes are verified.
 pub(crate) fn transfer(
     stack: Stack,
     engine: Engine,
@@ -545,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seam_stands_for_the_calls_between() {
+    fn a_sample_represents_the_calls_between() {
         let seam = Seam::default();
         for _ in 0..100 {
             seam.pass(10, || ());
@@ -553,7 +555,7 @@ mod tests {
         assert_eq!(seam.calls.load(Ordering::Relaxed), 100);
         assert_eq!(seam.timed.load(Ordering::Relaxed), 10);
         seam.nanos.store(10_000, Ordering::Relaxed);
-        // 10 us for 10 calls, of which half is the clock's.
+        // 10 us for 10 calls, half of it for the clock.
         assert!((seam.seconds(0.5e-6) - 50e-6).abs() < 1e-12);
         assert!((seam.clock_seconds(0.5e-6) - 10e-6).abs() < 1e-12);
     }

@@ -1,5 +1,5 @@
-//! Messages of many peers through a proxy to a node and back: one thread is all peers and the node,
-//! and checks every byte that comes out.
+//! Messages of many peers through a proxy to a node and back. One thread acts as all peers and the
+//! node, and checks every byte that arrives.
 
 use crate::rivals::proxy::NETWORK;
 use crate::traffic::Profile;
@@ -18,22 +18,22 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-/// Messages that each end sends in turn, from a place of its own on.
+/// Number of messages that each end sends cyclically, from different starting points.
 const POOL: usize = 4096;
 
-/// Bytes that one read takes.
+/// Bytes per read.
 const READ_LEN: usize = 64 * 1024;
 
-/// How long messages may take to come through.
+/// Timeout for messages to arrive.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A message in the framings that are compared.
 struct Message {
     message_type: MessageType,
     payload: Vec<u8>,
-    /// As v1 has it.
+    /// Framed for v1.
     wire: Vec<u8>,
-    /// As a packet of v2 has it.
+    /// Framed as the contents of a v2 packet.
     contents: Vec<u8>,
 }
 
@@ -77,14 +77,14 @@ fn pool(profile: &Profile) -> Vec<Message> {
     (0..POOL).map(draw).collect()
 }
 
-/// Messages a second of a peer of the recorded node, both directions: the node had ten peers.
+/// Messages per second and peer of the recorded node, in both directions. It had ten peers.
 pub(crate) fn rate_of_a_peer(profile: &Profile) -> f64 {
     let rows = profile.messages_per_day();
     let per_day: f64 = rows.iter().map(|(_, per_day, _)| per_day).sum();
     per_day / 86_400.0 / 10.0
 }
 
-/// How peers speak.
+/// The transport of the peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peers {
     V1,
@@ -94,22 +94,22 @@ pub(crate) enum Peers {
 /// How much is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// Each end keeps so many messages on their way: as much as the proxy carries.
+    /// Each end keeps this many messages in flight: full load for the proxy.
     Flat(usize),
-    /// So many messages a second, of any end.
+    /// This many messages per second over all ends.
     Rate(f64),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Messages that were carried, of both directions.
+    /// Messages that arrived, in both directions.
     pub(crate) messages: u64,
-    /// Of each, from the moment when it was due to that when it was read, in seconds.
+    /// For each, the seconds from when it was due until it was read.
     pub(crate) latencies: Vec<f64>,
 }
 
-enum Speech {
+enum Transport {
     V1,
     V2(Box<Connection>),
 }
@@ -117,14 +117,14 @@ enum Speech {
 /// One end of a connection through the proxy.
 struct End {
     socket: TcpStream,
-    speech: Speech,
-    /// V1: bytes that wait for the socket.
+    transport: Transport,
+    /// V1: bytes queued for the socket.
     unsent: VecDeque<u8>,
-    /// V1: bytes of a message that is not whole.
+    /// V1: an incomplete message.
     partial: Vec<u8>,
-    /// The message that it sends next.
+    /// The next message to send.
     next: usize,
-    /// The message that it expects next.
+    /// The next message to expect.
     expected: usize,
     /// When each message was due that the other end has not read yet.
     due: VecDeque<Instant>,
@@ -139,7 +139,7 @@ pub(crate) struct Relay {
     engine: Engine,
     poll: Poll,
     events: Events,
-    /// The ends of peer n and of its connection at the node: 2n and 2n + 1.
+    /// The ends of peer n and of its connection at the node are 2n and 2n + 1.
     ends: Vec<End>,
     pool: Vec<Message>,
     /// Ends with something to read.
@@ -149,10 +149,10 @@ pub(crate) struct Relay {
     rng: StdRng,
 }
 
-/// Starts proxies on one core, and has this thread, with its load, on another until the guard is
-/// dropped: otherwise the kernel has a proxy wait behind the thread that woke it, for milliseconds.
-/// With one core there is nothing to choose.
-pub(crate) fn apart<T>(start: impl FnOnce() -> T) -> (T, Apart) {
+/// Starts proxies on one core and moves this thread with its load to another, until the guard is
+/// dropped. Otherwise the kernel makes a proxy wait for milliseconds behind the thread that woke
+/// it. Does nothing with a single core.
+pub(crate) fn on_separate_cores<T>(start: impl FnOnce() -> T) -> (T, SeparateCores) {
     let all = sched_getaffinity(None).ok();
     let cores: Vec<usize> = all.map_or(Vec::new(), |all| {
         (0..CpuSet::MAX_CPU)
@@ -166,20 +166,20 @@ pub(crate) fn apart<T>(start: impl FnOnce() -> T) -> (T, Apart) {
         };
         let mut one = CpuSet::new();
         one.set(*core);
-        // Where it may not choose it is as it was.
+        // Without permission, the placement stays as it was.
         let _ = sched_setaffinity(None, &one);
     };
-    // Threads begin where the one is that starts them.
+    // New threads inherit the core of the thread that starts them.
     go_to(cores.first());
     let started = start();
     go_to(cores.last());
-    (started, Apart(all))
+    (started, SeparateCores(all))
 }
 
-/// See [`apart`].
-pub(crate) struct Apart(Option<CpuSet>);
+/// See [`on_separate_cores`].
+pub(crate) struct SeparateCores(Option<CpuSet>);
 
-impl Drop for Apart {
+impl Drop for SeparateCores {
     fn drop(&mut self) {
         if let Some(all) = &self.0 {
             let _ = sched_setaffinity(None, all);
@@ -187,13 +187,13 @@ impl Drop for Apart {
     }
 }
 
-/// Where the node listens.
+/// The node's listener.
 pub(crate) fn node() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener on the loopback device")
 }
 
 impl Relay {
-    /// Connects peers at `proxy`, which connects to `node`.
+    /// Connects peers to `proxy`, which connects to `node`.
     pub(crate) fn new(
         engine: Engine,
         profile: &Profile,
@@ -206,7 +206,7 @@ impl Relay {
         let mut ends = Vec::with_capacity(2 * peers);
         for number in 0..peers {
             let pair = connect(engine, speak, proxy, node, number);
-            for (socket, speech) in pair {
+            for (socket, transport) in pair {
                 socket.set_nodelay(true).expect("a socket");
                 socket.set_nonblocking(true).expect("a socket");
                 let mut socket = TcpStream::from_std(socket);
@@ -215,11 +215,11 @@ impl Relay {
                 registry
                     .register(&mut socket, Token(ends.len()), both)
                     .expect("an event queue");
-                // The two directions have different places.
+                // The two directions start at different messages.
                 let place = 7 * ends.len() % POOL;
                 ends.push(End {
                     socket,
-                    speech,
+                    transport,
                     unsent: VecDeque::new(),
                     partial: Vec::new(),
                     next: place,
@@ -244,11 +244,11 @@ impl Relay {
         }
     }
 
-    /// Sends for so long, and waits until all has come through.
+    /// Sends for this time, and waits until everything has arrived.
     ///
     /// # Panics
     ///
-    /// If what comes through is not what was sent.
+    /// If a message arrives that was not sent.
     pub(crate) fn run(&mut self, load: Load, time: Duration) -> Outcome {
         let mut outcome = Outcome::default();
         let mut sending = Vec::new();
@@ -282,7 +282,7 @@ impl Relay {
                 return outcome;
             }
             assert!(now - start < time + LIMIT, "messages do not come through");
-            // At a rate the next message is due soon: this thread has a core of its own.
+            // At a fixed rate the next message is due soon: spin, as this thread has its own core.
             let wait = match (load, self.ready.is_empty()) {
                 (Load::Flat(_), true) => Some(LIMIT),
                 (Load::Rate(_), true) if !goes_on => Some(LIMIT),
@@ -302,7 +302,7 @@ impl Relay {
                 let now = Instant::now();
                 on_their_way += received.len();
                 for number in received {
-                    // Who sent that one sends the next.
+                    // The sender of this message sends the next one.
                     let end = &mut self.ends[number ^ 1];
                     end.to_send += 1;
                     end.due.push_back(now);
@@ -312,16 +312,16 @@ impl Relay {
         }
     }
 
-    /// Sends what is to be sent. Ends may be listed more than once.
+    /// Sends the due messages. Ends may be listed more than once.
     fn send(&mut self, sending: &mut Vec<usize>) {
         for &number in &*sending {
             let end = &mut self.ends[number];
             for _ in 0..std::mem::take(&mut end.to_send) {
                 let message = &self.pool[end.next];
                 end.next = (end.next + 1) % POOL;
-                match &mut end.speech {
-                    Speech::V1 => end.unsent.extend(&message.wire),
-                    Speech::V2(connection) => connection
+                match &mut end.transport {
+                    Transport::V1 => end.unsent.extend(&message.wire),
+                    Transport::V2(connection) => connection
                         .push_message(&mut self.outgoing, message.message_type, &message.payload)
                         .expect("a message"),
                 }
@@ -334,7 +334,7 @@ impl Relay {
         self.outgoing.clear();
     }
 
-    /// Reads all that has come. The end of each message.
+    /// Reads everything available. Returns the receiving end of each message.
     fn receive(&mut self, latencies: &mut Vec<f64>) -> Vec<usize> {
         let Self { ends, pool, .. } = self;
         let mut received = Vec::new();
@@ -353,7 +353,7 @@ impl Relay {
                 end.is_ready = true;
                 self.ready.push(number);
             }
-            if let Speech::V2(connection) = &mut end.speech {
+            if let Transport::V2(connection) = &mut end.transport {
                 connection
                     .receive(&mut self.incoming, len)
                     .expect("packets");
@@ -366,7 +366,7 @@ impl Relay {
                 let Some(bytes) = end.partial[taken..].get(..wire.len()) else {
                     break;
                 };
-                assert!(bytes == wire, "another message than was sent");
+                assert!(bytes == wire, "a message that was not sent");
                 taken += wire.len();
                 end.expected = (end.expected + 1) % POOL;
                 received.push(number);
@@ -376,11 +376,11 @@ impl Relay {
         self.engine.open(&mut self.incoming);
         for &number in &ready {
             let end = &mut ends[number];
-            if let Speech::V2(connection) = &mut end.speech {
+            if let Transport::V2(connection) = &mut end.transport {
                 while let Some(contents) = connection.next_packet(&self.incoming).expect("packets")
                 {
                     let expected = &pool[end.expected].contents;
-                    assert!(contents == expected, "another message than was sent");
+                    assert!(contents == expected, "a message that was not sent");
                     end.expected = (end.expected + 1) % POOL;
                     received.push(number);
                 }
@@ -410,13 +410,13 @@ fn mark(ends: &mut [End], ready: &mut Vec<usize>, sending: &mut Vec<usize>, even
 
 fn write(end: &mut End, outgoing: &SealBatch) {
     let socket = &mut end.socket;
-    match &mut end.speech {
-        Speech::V2(connection) => {
+    match &mut end.transport {
+        Transport::V2(connection) => {
             let write = |pieces: &[IoSlice<'_>]| socket.write_vectored(pieces);
             connection.outbox.write(outgoing, write).expect("a socket");
             end.writable = connection.outbox.is_empty();
         }
-        Speech::V1 => {
+        Transport::V1 => {
             while !end.unsent.is_empty() {
                 let (first, second) = end.unsent.as_slices();
                 match socket.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
@@ -432,14 +432,14 @@ fn write(end: &mut End, outgoing: &SealBatch) {
     }
 }
 
-/// Connects a peer, which says its number: only then does the proxy connect to the node.
+/// Connects a peer and sends its number, since only then the proxy connects to the node.
 fn connect(
     engine: Engine,
     speak: Peers,
     proxy: SocketAddr,
     node: &TcpListener,
     number: usize,
-) -> [(std::net::TcpStream, Speech); 2] {
+) -> [(std::net::TcpStream, Transport); 2] {
     let mut peer = std::net::TcpStream::connect(proxy).expect("the proxy listens");
     peer.set_nodelay(true).expect("a socket");
     peer.set_read_timeout(Some(LIMIT)).expect("a socket");
@@ -448,10 +448,10 @@ fn connect(
         MessageType::literal("version"),
         [number, vec![0; 82]].concat(),
     );
-    let speech = match speak {
+    let transport = match speak {
         Peers::V1 => {
             peer.write_all(&hello.wire).expect("the proxy reads");
-            Speech::V1
+            Transport::V1
         }
         Peers::V2 => {
             let config = HandshakeConfig::random(NETWORK.magic(), engine).expect("random numbers");
@@ -478,24 +478,24 @@ fn connect(
                 assert!(first.is_none(), "the node has said nothing yet");
                 incoming.clear();
             }
-            Speech::V2(Box::new(connection))
+            Transport::V2(Box::new(connection))
         }
     };
     let (mut at_node, _) = node.accept().expect("the proxy connects");
     at_node.set_read_timeout(Some(LIMIT)).expect("a socket");
     let mut wire = vec![0; hello.wire.len()];
     at_node.read_exact(&mut wire).expect("the first message");
-    assert!(wire == hello.wire, "another message than was sent");
-    [(peer, speech), (at_node, Speech::V1)]
+    assert!(wire == hello.wire, "a message that was not sent");
+    [(peer, transport), (at_node, Transport::V1)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rivals::event_loop;
-    use crate::rivals::proxy::{Proxy, Way};
+    use crate::rivals::proxy::{Proxy, Strategy};
 
-    /// Each proxy carries every message, by both loads.
+    /// Each proxy forwards every message, with both kinds of load.
     #[test]
     fn proxies_carry_all() {
         let engine = Engine::detect().unwrap();
@@ -503,8 +503,13 @@ mod tests {
         let nodes = [(); 5].map(|()| node());
         let at = |place: usize| nodes[place].local_addr().unwrap();
         let proxies = [
-            Proxy::ours(engine, Way::Batches, Duration::ZERO, at(0)),
-            Proxy::ours(engine, Way::OneAtATime, Duration::from_millis(1), at(1)),
+            Proxy::ours(engine, Strategy::Batches, Duration::ZERO, at(0)),
+            Proxy::ours(
+                engine,
+                Strategy::OneAtATime,
+                Duration::from_millis(1),
+                at(1),
+            ),
             Proxy::tokio(at(2)),
             event_loop::proxy(event_loop::bip324_crate, at(3)),
             event_loop::proxy(event_loop::ours_over_ring, at(4)),

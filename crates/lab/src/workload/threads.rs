@@ -1,6 +1,6 @@
-//! How many threads this machine runs at once.
+//! Numbers of threads to measure.
 
-/// Numbers of threads to measure, as far as the machine has that many.
+/// Numbers of threads to measure, up to those of the machine.
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// The numbers of threads to measure on this machine.

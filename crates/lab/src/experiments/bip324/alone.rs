@@ -1,4 +1,4 @@
-//! `bip324.alone`: one session that has one packet at a time.
+//! `bip324.alone`: one session with one packet at a time.
 
 use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::picture::{Bottom, Picture};
@@ -34,8 +34,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let mut tasks = Vec::new();
     for op in ["seal", "open"] {
         for &bytes in sizes {
-            let timed = "thread CPU time of one whole packet of one session, in a batch of its \
-                         own; ours with its precomputed keystream, at most 1 KiB";
+            let timed = "thread CPU time of one whole packet of one session, in its own batch; \
+                         ours with precomputed keystream, at most 1 KiB";
             let case = EXPERIMENT.case(timed).with("op", op).with("bytes", bytes);
             tasks.push(uniform(bench, case, op, bytes, 1));
         }

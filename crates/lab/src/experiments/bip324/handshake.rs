@@ -1,9 +1,9 @@
-//! `bip324.handshake`: the steps of a handshake, and the whole.
+//! `bip324.handshake`: the steps of a handshake, and the whole handshake.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, in_turn};
 use crate::picture::Picture;
-use crate::published::{ELSEWHERE, Figures, MAIL, NOTES};
+use crate::published::{FROM_ANOTHER_MACHINE, Figures, MAIL, NOTES};
 use crate::record::{Metric, record};
 use crate::report::OURS;
 use crate::rivals::bip324::{bip324_handshake, shake_hands};
@@ -16,7 +16,7 @@ use rand::Rng;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "bip324.handshake",
-    description: "What it costs to set up an encrypted connection",
+    description: "The cost of setting up an encrypted connection",
     cases,
     headline: Headline {
         case: "step=both_sides",
@@ -56,7 +56,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     vec![
         task(
             "create",
-            "thread CPU time of a new secret key and its ElligatorSwift public key",
+            "thread CPU time to create a secret key and its ElligatorSwift public key",
             |engine| {
                 vec![
                     Contender::new(OURS, engine.backend().name(), move || {
@@ -69,7 +69,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         ),
         task(
             "xdh",
-            "thread CPU time of the shared secret from our own and the peer's key",
+            "thread CPU time of the shared secret from our key and the peer's",
             |engine| {
                 let pair = |byte: u8| Keypair::new(&[byte; 32], &[byte; 32]).expect("a secret key");
                 let (ours, theirs) = (pair(1), pair(2));
@@ -80,7 +80,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         ),
         task(
             "derive",
-            "thread CPU time of HKDF and of both ciphers, from the shared secret",
+            "thread CPU time of HKDF and key setup of both ciphers, from the shared secret",
             |engine| {
                 vec![Contender::new(OURS, engine.backend().name(), move || {
                     let keys = SessionKeys::derive(&[3; 32], Network::Mainnet.magic());
@@ -90,7 +90,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         ),
         task(
             "both_sides",
-            "thread CPU time of both sides together, from nothing to two sessions, without garbage",
+            "thread CPU time of both sides together, from key creation to two sessions, without \
+             garbage",
             |engine| {
                 vec![
                     Contender::new(OURS, engine.backend().name(), move || {
@@ -113,7 +114,7 @@ fn fresh_config(engine: Engine) -> HandshakeConfig {
     HandshakeConfig::new(Network::Mainnet.magic(), engine, secrets[0], secrets[1])
 }
 
-/// Begins a handshake of the `bip324` crate, as its users do.
+/// Starts a handshake of the `bip324` crate, as its users do.
 fn bip324_start(role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
     bip324::Handshake::new(Network::Mainnet.magic(), role).expect("entropy")
 }
@@ -131,7 +132,7 @@ fn words(key: &str, value: &str) -> Option<String> {
         ("step", "create") => "create one side's key",
         ("step", "xdh") => "agree on the shared secret",
         ("step", "derive") => "derive the session keys",
-        ("step", "both_sides") => "whole, both sides",
+        ("step", "both_sides") => "complete, both sides",
         _ => return None,
     };
     Some(words.to_owned())
@@ -144,6 +145,16 @@ fn published(figures: &mut Figures) {
     figures.add("create a key", micros(53.0), MAIL, &[]);
     figures.add("shared secret (XDH)", micros(30.0), MAIL, &[]);
     figures.add("both sides", micros(172.0), MAIL, &[caveat]);
-    figures.add("both sides, Bitcoin Core", micros(233.0), NOTES, ELSEWHERE);
-    figures.add("both sides, btcd", micros(1052.0), NOTES, ELSEWHERE);
+    figures.add(
+        "both sides, Bitcoin Core",
+        micros(233.0),
+        NOTES,
+        FROM_ANOTHER_MACHINE,
+    );
+    figures.add(
+        "both sides, btcd",
+        micros(1052.0),
+        NOTES,
+        FROM_ANOTHER_MACHINE,
+    );
 }

@@ -1,4 +1,4 @@
-//! `bip324.latency`: how long a batch takes.
+//! `bip324.latency`: the time of a batch.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::in_turn;
@@ -10,7 +10,7 @@ use crate::workload::packets::{BATCHES, rivals, sealing, turns_of};
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "bip324.latency",
-    description: "How long a batch takes until its packets may leave",
+    description: "How long a batch takes until its packets can be sent",
     cases,
     headline: Headline {
         case: "profile=mail batch=64",
@@ -22,7 +22,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
             x: Some(Bottom::BATCH),
             facets: &["profile"],
             log_y: true,
-            ..Picture::new("time_per_batch", "How long a whole batch takes")
+            ..Picture::new("time_per_batch", "Time of a whole batch")
         },
         Picture {
             x: Some(Bottom::BATCH),
@@ -41,7 +41,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     for profile in profiles.filter(|profile| !bench.quick || profile.name == "mail") {
         for batch in BATCHES {
             let timed = "thread CPU time to copy a batch's contents into packets and seal them: \
-                         its last packet waits that long";
+                         the time that its packets wait";
             let case = EXPERIMENT
                 .case(timed)
                 .with("profile", &profile.name)
@@ -63,8 +63,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let each = figure.beside("time_per_packet");
-    let each = each.map_or(String::new(), |time| format!(", {time} a packet"));
+    let each = figure.related("time_per_packet");
+    let each = each.map_or(String::new(), |time| format!(", {time} per packet"));
     Some(format!(
         "{}, a batch of {}: {figure}{each}",
         figure.key("profile"),

@@ -1,4 +1,4 @@
-//! `bip324.mixed`: traffic of a profile, sealed by one session and opened by the other.
+//! `bip324.mixed`: traffic of a profile, sealed by one session and opened by another.
 
 use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, Plan, in_turn};
@@ -16,7 +16,7 @@ use crate::workload::packets::{BATCHES, connected, rivals, turns_of};
 /// Decoys, in per cent of all packets.
 const DECOYS: [usize; 4] = [0, 5, 20, 50];
 
-/// The batch at which decoys are measured.
+/// The batch size for decoys.
 const DECOY_BATCH: usize = 1024;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -46,7 +46,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
             facets: &["profile"],
             held: &[("batch", "1024")],
             or_bars: false,
-            ..Picture::new("packets_per_second", "What decoys cost: genuine packets")
+            ..Picture::new("packets_per_second", "Cost of decoys: genuine packets")
         },
     ],
     published,
@@ -66,9 +66,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         let decoys = decoys.filter(|_| !bench.quick || profile.name == "mail");
         for (batch, decoys) in batches.iter().map(|&batch| (batch, 0)).chain(decoys) {
             let timed = "thread CPU time of both ends: contents to wire and back, without the \
-                         handshake; packets and goodput count genuine packets only; a batch is \
-                         sent when it holds 256 KiB; a recording is replayed until it has had \
-                         16 MiB";
+                         handshake; packets and goodput count only genuine packets; a batch is \
+                         sent when it holds 256 KiB; a recording is replayed up to 16 MiB";
             let case = EXPERIMENT
                 .case(timed)
                 .with("profile", &profile.name)
@@ -117,7 +116,7 @@ fn run(bench: &Bench, turns: &[Turn], case: &Case, plan: &Plan, report: &mut Rep
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let goodput = figure.beside("goodput");
+    let goodput = figure.related("goodput");
     let goodput = goodput.map_or(String::new(), |rate| format!(", {rate}"));
     let decoys = match figure.key("decoys") {
         "0" | "?" => String::new(),
@@ -130,7 +129,7 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
     ))
 }
 
-/// On the overhead that the message states.
+/// Caveat for the overhead stated in the message.
 const NINETEEN: &str = "Counts 19 bytes a packet; BIP324 has 20 (length 3, header 1, tag 16).";
 
 fn published(figures: &mut Figures) {

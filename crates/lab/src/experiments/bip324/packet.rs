@@ -1,15 +1,17 @@
-//! `bip324.packet`: packets of one size, sealed or opened, by batch.
+//! `bip324.packet`: packets of one size, sealed or opened, by batch size.
 
 use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::picture::{Bottom, Lines, Picture, Y};
-use crate::published::{ANOTHER_MACHINE, ELSEWHERE, Figures, NOT_BIP324, NOTES, time_per_packet};
+use crate::published::{
+    ANOTHER_MACHINE, FROM_ANOTHER_MACHINE, Figures, NOT_BIP324, NOTES, time_per_packet,
+};
 use crate::sentence::Figure;
 use crate::workload::packets::{BATCHES, SIZES, uniform};
 
-/// The contents of a batch take no more memory than this. Larger cases are left out.
+/// Maximum memory for the contents of a batch, in bytes. Larger cases are left out.
 const MAX_BATCH_BYTES: usize = 16 << 20;
 
-/// The line of packets of one size in the table of machines.
+/// Rows for packets of one size in the table of machines.
 macro_rules! size {
     ($bytes:literal) => {
         AcrossMachines {
@@ -123,7 +125,7 @@ fn published(figures: &mut Figures) {
     ] {
         for (bytes, value) in times {
             let case = format!("{who}: seal {bytes} bytes");
-            figures.add(&case, time_per_packet(value), NOTES, ELSEWHERE);
+            figures.add(&case, time_per_packet(value), NOTES, FROM_ANOTHER_MACHINE);
         }
     }
     for (bytes, value) in [(64, 391.0), (256, 750.0), (1024, 2179.0)] {

@@ -1,4 +1,4 @@
-//! `bip324.primitives`: the ciphers alone.
+//! `bip324.primitives`: the parts of the cipher.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, in_turn};
@@ -19,7 +19,7 @@ use std::slice;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "bip324.primitives",
-    description: "The parts of the cipher, each alone",
+    description: "The parts of the cipher, one by one",
     cases,
     headline: Headline {
         case: "primitive=aead_seal bytes=1024",
@@ -51,13 +51,13 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         (
             "chacha20",
             sizes,
-            "thread CPU time of the stream cipher, set-up included",
+            "thread CPU time of the stream cipher, including setup",
             chacha20,
         ),
         (
             "poly1305",
             sizes,
-            "thread CPU time of one tag, set-up included",
+            "thread CPU time of one tag, including setup",
             poly1305,
         ),
         ("aead_seal", sizes, one_call, aead_seal),
@@ -71,8 +71,9 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         (
             "copy",
             copied,
-            "thread CPU time to copy a message into a packet's contents, 4 bytes behind the message \
-             modulo a page, where `rep movsb` is slow; beside one memcpy, and memcpy in pieces",
+            "thread CPU time to copy a message into a packet's contents, 4 bytes after the \
+             message modulo the page size, where `rep movsb` is slow; compared with one memcpy, \
+             and with memcpy in pieces",
             copy,
         ),
     ];
@@ -93,7 +94,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     tasks
 }
 
-/// Makes the contenders of one primitive at one size.
+/// Creates the contenders of one primitive at one size.
 type Build = fn(&[Ours], usize) -> Vec<Contender<'static>>;
 
 const KEY: [u8; 32] = [0x42; 32];
@@ -140,7 +141,7 @@ fn poly1305(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     ours.chain([theirs]).collect()
 }
 
-/// The AEADs, after each has sealed one text to the same bytes and opened it.
+/// The AEADs. Checks that all seal a text to the same bytes and open it.
 fn checked_aeads(ours: &[Ours], bytes: usize) -> Vec<(Box<dyn Bare>, Vec<u8>)> {
     let mut expected: Option<Vec<u8>> = None;
     let check = |mut aead: Box<dyn Bare>| {
@@ -150,7 +151,7 @@ fn checked_aeads(ours: &[Ours], bytes: usize) -> Vec<(Box<dyn Bare>, Vec<u8>)> {
         assert!(*sealed == text, "{}: other bytes", aead.name());
         assert!(
             aead.open(&NONCE, &mut text),
-            "{}: refuses its own",
+            "{}: rejects its own packet",
             aead.name()
         );
         assert!(text[..bytes].iter().all(|&byte| byte == 0x61));
@@ -237,7 +238,7 @@ fn hkdf(ours: &[Ours], _: usize) -> Vec<Contender<'static>> {
 /// Copies a message to the end of a vector.
 type Write = Box<dyn Fn(&[u8], &mut Vec<u8>)>;
 
-/// Ours copies in pieces of its own length. Those beside it show what that length decides.
+/// Ours copies in pieces of a fixed length. The others show the effect of that length.
 fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     const PAGE: usize = 4096;
     const BEHIND: usize = 4;
@@ -245,7 +246,7 @@ fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     let id = ping.short_id().expect("BIP324 has one for it");
     let message = vec![0x61; bytes];
     let expected = [&[id], &message[..]].concat();
-    // Puts the payload's place where it is to lie, whatever the allocator does.
+    // Aligns the payload as intended, whatever the allocator does.
     let contender = |name: String, backend: &'static str, write: Write| {
         let message = message.clone();
         let mut out: Vec<u8> = Vec::with_capacity(bytes + 2 * PAGE);
@@ -277,7 +278,7 @@ fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
         contender(OURS.into(), ours[0].backend(), encode),
         memcpy("memcpy".into(), usize::MAX),
     ];
-    // Below and above the threshold from which glibc takes `rep movsb` on CPUs with FSRM.
+    // Below and above the threshold at which glibc uses `rep movsb` on CPUs with FSRM.
     contenders.extend([1024, 2048, 4032].map(|piece| memcpy(format!("memcpy-{piece}"), piece)));
     contenders
 }

@@ -1,5 +1,5 @@
-//! `bip324.sessions`: one packet of each of many sessions, so that keys and counters are
-//! cold.
+//! `bip324.sessions`: one packet for each of many sessions, so that keys and counters are not in
+//! the caches.
 
 use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, Plan, in_turn};
@@ -16,23 +16,23 @@ use packetlane::Engine;
 use packetlane::bip324::Session;
 use std::cell::OnceCell;
 
-/// Sessions that share a batch. The smallest number is the warm case, with which the others
-/// are compared: its state stays in the first caches.
+/// Numbers of sessions that share a batch. The smallest one is the warm case, whose state stays in
+/// the nearest caches; the others are compared with it.
 const SESSIONS: [usize; 3] = [64, 1024, 20_000];
 
-/// Contents of a packet, in bytes: a Bitcoin `inv` with one entry.
+/// Contents of a packet, in bytes: an `inv` with one entry.
 const BYTES: usize = 61;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "bip324.sessions",
-    description: "One packet of each of many sessions, whose keys have left the caches",
+    description: "One packet for each of many sessions, whose keys have left the caches",
     cases,
     headline: Headline {
         case: "op=seal sessions=20000 order=random",
         metric: "time_per_packet",
     },
     across: &[AcrossMachines {
-        label: "BIP324: time of a packet of each of 20,000 sessions, beside 64; seal, open",
+        label: "BIP324: time per packet with 20,000 sessions, relative to 64; seal, open",
         cases: &[
             "op=seal sessions=20000 order=random",
             "op=open sessions=20000 order=random",
@@ -44,7 +44,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     pictures: &[Picture {
         x: Some(Bottom::log("sessions", "sessions")),
         facets: &["op", "order"],
-        ..Picture::new("time_per_packet", "One packet of each of many sessions")
+        ..Picture::new("time_per_packet", "One packet for each of many sessions")
     }],
     words,
     ..Experiment::EMPTY
@@ -56,15 +56,15 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     for op in ["seal", "open"] {
         for order in [Order::Random, Order::Memory] {
             for sessions in SESSIONS {
-                // A quick run has one warm case and one cold one.
+                // A quick run has one warm and one cold case.
                 let first = op == "seal" && order == Order::Random && sessions != SESSIONS[1];
                 if bench.quick && !first {
                     continue;
                 }
                 let timed = "thread CPU time to seal or open one packet of each session, as in \
-                     bip324.packet; order: how the sessions are visited, at random or as they lie \
-                     in memory, each prefetched eight visits before; 64 KiB make a batch; cold by warm: a packet's time \
-                     divided by that with 64 sessions";
+                             bip324.packet; order: sessions are visited at random or in memory \
+                             order, each prefetched eight visits ahead; a batch holds 64 KiB; \
+                             cold by warm: time per packet divided by that with 64 sessions";
                 let case = EXPERIMENT
                     .case(timed)
                     .with("op", op)
@@ -91,7 +91,7 @@ fn run(
     let turn = |sessions| Turn::uniform(sessions, BYTES);
     let warm = SESSIONS[0];
     let (many, few) = (turn(sessions), turn(warm));
-    // The case for each implementation, and beside it the warm case.
+    // The case for each implementation, and its warm case.
     let mut contenders = Vec::new();
     let both = [(sessions, &many), (warm, &few)];
     for (sessions, turn) in &both[..if sessions == warm { 1 } else { 2 }] {
@@ -112,8 +112,8 @@ fn run(
     }
 }
 
-/// A contender that seals or opens one packet of each session in a call, after a first turn
-/// that must put `wire` on the wire.
+/// A contender that seals or opens one packet for each session per call. A first turn checks that
+/// it produces `wire`.
 fn contender<'a, R: Runner + 'a>(
     name: &str,
     backend: &str,
@@ -164,9 +164,9 @@ fn contender<'a, R: Runner + 'a>(
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let times = figure.times_beside("cold_by_warm", "the time with 64");
+    let times = figure.times_related("cold_by_warm", "the time with 64");
     Some(format!(
-        "{} one {}-byte packet of each of {} sessions: {figure} a packet{times}",
+        "{} one {}-byte packet for each of {} sessions: {figure} per packet{times}",
         figure.key("op"),
         figure.key("bytes"),
         figure.key("sessions")

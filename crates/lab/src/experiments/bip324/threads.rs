@@ -1,4 +1,4 @@
-//! `bip324.threads`: one large batch on several threads, beside one.
+//! `bip324.threads`: one large batch on several threads, compared with one.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Clock, Contender, Plan, in_turn};
@@ -32,8 +32,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let mut tasks = Vec::new();
     for op in ["seal", "open"] {
         for threads in thread_counts() {
-            let timed = "wall time of Engine::seal or Engine::open alone, without the work of \
-                         sessions before and after it, which is on one thread";
+            let timed = "wall time of only Engine::seal or Engine::open, without the sessions' \
+                         work before and after, which runs on one thread";
             let case = EXPERIMENT
                 .case(timed)
                 .with("op", op)
@@ -63,7 +63,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                 let metrics = [Metric::time("time_per_packet", "ns", BATCH)];
                 record(report, case, &metrics, &samples[..1]);
                 if let [many, one] = &samples[..] {
-                    // How many times as fast: the ratio the other way round.
+                    // A speed-up is the inverse ratio of times.
                     record_times(report, case, "speedup", (one, 1), (many, 1));
                 }
             }));
@@ -72,7 +72,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     tasks
 }
 
-/// A contender that runs one batch of a connection's packets in a call.
+/// A contender that runs one batch of a connection's packets per call.
 fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<'a> {
     struct Line {
         sealing: SealBatch,
@@ -103,8 +103,7 @@ fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<
         OURS,
         engine.backend().name(),
         line,
-        // One batch at a time, as a turn of an event loop leaves it to the engine: the
-        // sessions have just written it.
+        // One batch at a time, as in a turn of an event loop: the sessions have just written it.
         1,
         move |line: &mut Line, _| {
             if op == "seal" {
@@ -137,11 +136,11 @@ fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     let threads = figure.key("threads");
     Some(format!(
-        "{} {}, batch {}, on {threads} threads{}: {figure} a packet{}",
+        "{} {}, batch {}, on {threads} threads{}: {figure} per packet{}",
         figure.key("op"),
         figure.key("profile"),
         figure.key("batch"),
         figure.sharing(threads),
-        figure.times_beside("speedup", "as fast as one")
+        figure.times_related("speedup", "as fast as one")
     ))
 }

@@ -5,6 +5,7 @@ use crate::measure::{Contender, Plan, in_turn};
 use crate::picture::{Bottom, Picture};
 use crate::record::{Metric, record};
 use crate::report::{Case, OURS, Report};
+use crate::rivals::ours::ONE_AT_A_TIME;
 use crate::sentence::Figure;
 use crate::workload::packets::PREPARED_BYTES;
 use packetlane::bip324::{Connection, Outbound, PacketKind, Role, Session, SessionKeys};
@@ -41,9 +42,9 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             if bench.quick && (bytes != BYTES[0] || ![1, 8, 64].contains(&sessions)) {
                 continue;
             }
-            let timed = "thread CPU time of a server to take a packet of each session and to \
-                 answer it with the same contents, without system calls: from the bytes that a \
-                 socket would have read to those that it would write";
+            let timed = "thread CPU time of a server to receive a packet of each session and \
+                         answer it with the same contents, without system calls: from the bytes \
+                         read from a socket to the bytes for it";
             let case = EXPERIMENT
                 .case(timed)
                 .with("sessions", sessions)
@@ -78,7 +79,7 @@ fn run(
             batches,
         ),
         contender(
-            "one-at-a-time",
+            ONE_AT_A_TIME,
             backend,
             Clients::new(engine, sessions, bytes),
             {
@@ -96,10 +97,10 @@ fn run(
     record(report, case, &metrics, &samples);
 }
 
-/// What writes to a socket: all of the pieces, here.
+/// Stands for writing to a socket: takes all pieces.
 type Socket<'a> = dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize> + 'a;
 
-/// A server's turns, after a first one whose answers it appends to `answers`.
+/// A server's turns. The answers of a first turn are appended to `answers`.
 fn contender<'a>(
     name: &str,
     backend: &str,
@@ -135,7 +136,7 @@ fn contender<'a>(
     )
 }
 
-/// Appends what a server writes. Returns how many bytes that is.
+/// Appends what a server writes. Returns the number of bytes.
 fn append(pieces: &[IoSlice<'_>], answers: &mut Vec<u8>) -> usize {
     let before = answers.len();
     for piece in pieces {
@@ -168,7 +169,7 @@ impl Clients {
         }
     }
 
-    /// Appends a packet of each.
+    /// Appends a packet of each client.
     fn seal(&mut self, wire: &mut Vec<u8>) {
         for end in &mut self.ends {
             end.seal(PacketKind::Genuine, &self.contents, wire)
@@ -177,7 +178,7 @@ impl Clients {
     }
 }
 
-/// A server with one batch a turn in each direction.
+/// A server with one batch per turn in each direction.
 struct InBatches {
     engine: Engine,
     connections: Vec<Connection>,
@@ -223,7 +224,7 @@ impl InBatches {
     }
 }
 
-/// A server that knows no batches: each session has what its socket has not taken yet.
+/// A server without batches: each session has the bytes that its socket has not accepted yet.
 struct OneAtATime {
     sessions: Vec<(Session, Vec<u8>)>,
     received: Vec<u8>,
@@ -253,7 +254,7 @@ impl OneAtATime {
             }
             while !unsent.is_empty() {
                 match socket(&[IoSlice::new(unsent)]) {
-                    Ok(0) => panic!("the socket takes nothing"),
+                    Ok(0) => panic!("the socket accepts nothing"),
                     Ok(written) => drop(unsent.drain(..written)),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -267,7 +268,7 @@ impl OneAtATime {
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     Some(format!(
         "a server's turn over {} sessions, one {}-byte packet of each opened and answered: \
-         {figure} a packet",
+         {figure} per packet",
         figure.key("sessions"),
         figure.key("bytes")
     ))
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
     use packetlane::bip324::Session;
 
-    /// Over more than one rekey, with both kinds of server.
+    /// With both kinds of servers, over more than one rekey.
     #[test]
     fn both_servers_answer_alike() {
         let engine = Engine::detect().unwrap();

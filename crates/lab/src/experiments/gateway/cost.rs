@@ -1,4 +1,4 @@
-//! `gateway.cost`: the CPU time of a message through a proxy, and where it goes.
+//! `gateway.cost`: the CPU time per message in a proxy, and how it is spent.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Clock, Plan, Samples};
@@ -6,29 +6,31 @@ use crate::picture::{Bottom, Picture};
 use crate::record::{Metric, enter, record};
 use crate::report::{Case, OURS, Report};
 use crate::rivals::event_loop;
-use crate::rivals::proxy::{Proxy, Way};
+use crate::rivals::ours::ONE_AT_A_TIME;
+use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, apart, node};
+use crate::workload::relay::{Load, Peers, Relay, node, on_separate_cores};
 use packetlane::Engine;
 use packetlane_gateway::Turns;
 use std::time::Duration;
 
 const PEERS: [usize; 3] = [10, 100, 1000];
 
-/// Messages that each end has on their way: with one a proxy reads and writes each message by
-/// itself; with many it is as busy as it can be.
+/// Messages in flight at each end. With 1, a proxy reads and writes each message separately; with
+/// many, it is fully loaded.
 const WINDOWS: [usize; 2] = [1, 16];
 
-/// What the gateway is beside: a process may not have the files for all at once.
-const BESIDE: [&str; 2] = ["proxies", "sessions"];
+/// What the gateway is compared with. Separate cases, because a process may lack file descriptors
+/// for all at once.
+const COMPARED_WITH: [&str; 2] = ["proxies", "sessions"];
 
-/// Where the CPU time goes, in the order of the rows.
+/// How the CPU time is spent, in the order of the rows.
 const PARTS: [&str; 5] = ["calls", "kernel", "encryption", "framing", "rest"];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gateway.cost",
-    description: "The CPU time of a message between v2 peers and a v1 node, through a proxy",
+    description: "The CPU time per message between v2 peers and a v1 node, through a proxy",
     cases,
     headline: Headline {
         case: "peers=1000 window=16 beside=proxies",
@@ -39,7 +41,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         Picture {
             x: Some(Bottom::log("peers", "peers")),
             facets: &["window", "beside"],
-            ..Picture::new("cpu_per_message", "CPU time of a message through a proxy")
+            ..Picture::new("cpu_per_message", "CPU time per message through a proxy")
         },
         Picture {
             facets: &["window", "beside", "part"],
@@ -51,20 +53,20 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
-    let timed = "thread CPU time of the proxy, which has one thread, for a message of the profile \
-                 relay from a v2 peer to the node or back: each end has `window` messages on their \
-                 way at any time, over the loopback device, from another core. The kernel's part is by its own account \
-                 of ticks; `calls` is what as many calls take that do nothing, `kernel` the rest of \
-                 it. Packets of batches of one, and long ones, are run when they are added: that is in `rest`. Beside \
-                 `sessions` all read and write by epoll, in the same kind of loop: `ring` is our \
-                 sessions with its AEAD, `bip324` the sessions of that crate";
+    let timed = "thread CPU time of the single-threaded proxy per message of the profile relay, \
+                 from a v2 peer to the node or back. Each end has `window` messages in flight, \
+                 over loopback, from another core. The kernel's part is from its tick accounting: \
+                 `calls` is the time of the same number of empty calls, `kernel` is the rest. \
+                 Packets in batches of one, and long ones, are processed when added: they count \
+                 as `rest`. With beside=sessions, all use epoll in the same kind of loop: `ring` \
+                 is our sessions with its AEAD, `bip324` the sessions of that crate";
     let mut tasks = Vec::new();
     for peers in PEERS {
         for window in WINDOWS {
             if bench.quick && peers != 100 {
                 continue;
             }
-            for beside in BESIDE {
+            for beside in COMPARED_WITH {
                 let case = EXPERIMENT.case(timed).with("peers", peers);
                 let case = case.with("window", window).with("beside", beside);
                 tasks.push(Task::new(case, move |case, plan, report| {
@@ -77,7 +79,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     tasks
 }
 
-/// A proxy, and the load around it.
+/// A proxy and its load.
 struct System {
     name: &'static str,
     backend: &'static str,
@@ -85,7 +87,7 @@ struct System {
     relay: Relay,
 }
 
-/// What a system call takes that does nothing.
+/// The time of a system call that does nothing.
 fn empty_call() -> Duration {
     const CALLS: u32 = 20_000;
     let start = Clock::ThreadCpu.now();
@@ -118,17 +120,17 @@ fn run(
             relay,
         }
     };
-    let ours = |way| move |node| Proxy::ours(engine, way, Duration::ZERO, node);
+    let ours = |strategy| move |node| Proxy::ours(engine, strategy, Duration::ZERO, node);
     let others = |begin| move |node| event_loop::proxy(begin, node);
-    let (mut systems, _apart) = apart(|| match beside {
+    let (mut systems, _cores) = on_separate_cores(|| match beside {
         "proxies" => vec![
-            system(OURS, backend, &ours(Way::Batches)),
-            system("epoll", backend, &ours(Way::Epoll)),
-            system("one-at-a-time", backend, &ours(Way::OneAtATime)),
+            system(OURS, backend, &ours(Strategy::Batches)),
+            system("epoll", backend, &ours(Strategy::Epoll)),
+            system(ONE_AT_A_TIME, backend, &ours(Strategy::OneAtATime)),
             system("tokio-bip324", "", &Proxy::tokio),
         ],
         _ => vec![
-            system(OURS, backend, &ours(Way::Epoll)),
+            system(OURS, backend, &ours(Strategy::Epoll)),
             system("ring", "", &others(event_loop::ours_over_ring)),
             system("bip324", "", &others(event_loop::bip324_crate)),
         ],
@@ -150,7 +152,7 @@ fn run(
             let before = system.proxy.turns();
             let outcome = system.relay.run(Load::Flat(window), time);
             let after = system.proxy.turns();
-            // The first turn warms memory and sockets.
+            // The first turn warms up memory and sockets.
             if turn == 0 {
                 continue;
             }
@@ -178,7 +180,7 @@ fn run(
     );
     for (part, name) in PARTS.into_iter().enumerate() {
         let case = case.clone().with("part", name);
-        // Of others the parts are not known.
+        // For others, the parts are unknown.
         let ours = samples.iter().filter(|samples| !samples.backend.is_empty());
         for (samples, shares) in ours.zip(&parts) {
             let of = [samples.implementation.as_str(), samples.backend.as_str()];
@@ -191,18 +193,18 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
     (figure.metric() == "cpu_per_message").then(|| {
         let (peers, window) = (figure.key("peers"), figure.key("window"));
         format!(
-            "a gateway with {peers} v2 peers, and {window} messages of each on their way: {figure} of \
-             CPU a message"
+            "a gateway with {peers} v2 peers and {window} messages in flight at each end: \
+             {figure} of CPU per message"
         )
     })
 }
 
 fn words(key: &str, value: &str) -> Option<String> {
     match (key, value) {
-        ("window", "1") => Some("one message on its way".to_owned()),
-        ("beside", "sessions") => Some("the same loop with the sessions of others".to_owned()),
-        ("beside", _) => Some("other ways and proxies".to_owned()),
-        ("window", many) => Some(format!("{many} messages on their way")),
+        ("window", "1") => Some("one message in flight".to_owned()),
+        ("beside", "sessions") => Some("the same loop with other sessions".to_owned()),
+        ("beside", _) => Some("other strategies and proxies".to_owned()),
+        ("window", many) => Some(format!("{many} messages in flight")),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! `gateway.latency`: what a proxy adds to the time of a message.
+//! `gateway.latency`: the delay that a proxy adds to a message.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::Plan;
@@ -6,31 +6,32 @@ use crate::picture::{Bottom, Picture};
 use crate::record::enter;
 use crate::report::{Case, OURS, Report};
 use crate::rivals::event_loop;
-use crate::rivals::proxy::{Proxy, Way};
+use crate::rivals::ours::ONE_AT_A_TIME;
+use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, apart, node, rate_of_a_peer};
+use crate::workload::relay::{Load, Peers, Relay, node, on_separate_cores, rate_of_a_peer};
 use packetlane::Engine;
 use std::time::Duration;
 
 const PEERS: usize = 1000;
-/// Times the rate of a real node's peers.
+/// Message rates, as multiples of the rate of a real node's peers.
 const FACTORS: [usize; 3] = [1, 3, 10];
 
-/// Shares of all messages of a second, and the names of their metrics.
+/// Quantiles over all messages of a second, and the names of their metrics.
 const QUANTILES: [(f64, &str, &str); 3] = [
     (0.5, "latency_p50", "added_p50"),
     (0.99, "latency_p99", "added_p99"),
     (0.999, "latency_p999", "added_p999"),
 ];
-/// The same of the messages of a tenth of a second. In the middle one the host has mostly left the
-/// machine alone: what it does now and then is in the tail of any second, whatever carries messages.
+/// The same over the messages of a tenth of a second. In the median tenth, the host has mostly left
+/// the machine alone; over a whole second, its interruptions determine the tail for all proxies.
 const OF_TENTHS: (f64, &str, &str) = (0.99, "latency_p99_of_tenths", "added_p99_of_tenths");
 const TENTHS: u32 = 10;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gateway.latency",
-    description: "What a gateway adds to the time of a message",
+    description: "The delay that a gateway adds to a message",
     cases,
     headline: Headline {
         case: "factor=10",
@@ -44,7 +45,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
                 "times the rate of a real node's peers",
             )),
             log_y: true,
-            ..Picture::new("latency_p50", "Time of a message: the median")
+            ..Picture::new("latency_p50", "Delay of a message: the median")
         },
         Picture {
             x: Some(Bottom::log(
@@ -54,7 +55,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
             log_y: true,
             ..Picture::new(
                 "latency_p99_of_tenths",
-                "Time of a message: 99 of 100 are faster, in a tenth of a second",
+                "Delay of a message: 99 % are faster, in a tenth of a second",
             )
         },
     ],
@@ -63,9 +64,9 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let timed = "wall time of a message of the profile relay between one of 1000 peers and the \
-                 node, from the moment when it is due to that when it has been read; peers and \
-                 node are one thread on one core, the proxy is another on another. Direct connections speak v1; `bip324` is \
-                 that crate's sessions in a loop over epoll";
+                 node, from when it is due until it is read. Peers and node share a thread on one \
+                 core, the proxy has a thread on another core. Direct connections use v1; \
+                 `bip324` is that crate's sessions in an epoll loop";
     let factors = FACTORS
         .into_iter()
         .filter(|factor| !bench.quick || *factor == 10);
@@ -86,10 +87,10 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
     let backend = engine.backend().name();
     let nodes = [(); 5].map(|()| node());
     let at = |place: usize| nodes[place].local_addr().expect("a listener");
-    let (proxies, _apart) = apart(|| {
+    let (proxies, _cores) = on_separate_cores(|| {
         [
-            Proxy::ours(engine, Way::Batches, Duration::ZERO, at(1)),
-            Proxy::ours(engine, Way::OneAtATime, Duration::ZERO, at(2)),
+            Proxy::ours(engine, Strategy::Batches, Duration::ZERO, at(1)),
+            Proxy::ours(engine, Strategy::OneAtATime, Duration::ZERO, at(2)),
             event_loop::proxy(event_loop::bip324_crate, at(3)),
             Proxy::tokio(at(4)),
         ]
@@ -97,7 +98,7 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
     let names = [
         ("direct-v1", ""),
         (OURS, backend),
-        ("one-at-a-time", backend),
+        (ONE_AT_A_TIME, backend),
         ("bip324", ""),
         ("tokio-bip324", ""),
     ];
@@ -119,12 +120,12 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
     let mut of_seconds = names.map(|_| QUANTILES.map(|_| Vec::new()));
     let mut of_tenths = names.map(|_| Vec::new());
     for turn in 0..=turns {
-        // All of them in each tenth.
+        // All proxies in each tenth.
         let mut seconds = names.map(|_| Vec::new());
         for _ in 0..TENTHS {
             for (number, relay) in relays.iter_mut().enumerate() {
                 let mut latencies = relay.run(Load::Rate(rate), time / TENTHS).latencies;
-                // The first turn warms memory and sockets.
+                // The first turn warms up memory and sockets.
                 if turn > 0 {
                     of_tenths[number].push(quantile(&mut latencies, OF_TENTHS.0));
                     seconds[number].append(&mut latencies);
@@ -163,7 +164,7 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
     enter_all((OF_TENTHS.1, OF_TENTHS.2), &all);
 }
 
-/// What `share` of all values are below, in microseconds. 0 of none.
+/// The value, in microseconds, that a `share` of all values is below. 0 if there are none.
 fn quantile(seconds: &mut [f64], share: f64) -> f64 {
     seconds.sort_by(f64::total_cmp);
     let place = (seconds.len() as f64 * share) as usize;
@@ -175,8 +176,8 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
     (figure.metric() == OF_TENTHS.2).then(|| {
         let (peers, factor) = (figure.key("peers"), figure.key("factor"));
         format!(
-            "what a gateway with {peers} v2 peers adds, at {factor} times their usual rate: \
-             {figure} at most to 99 of 100 messages of a tenth of a second"
+            "a gateway with {peers} v2 peers at {factor} times their usual rate adds at most \
+             {figure} to 99 % of the messages in a tenth of a second"
         )
     })
 }

@@ -1,29 +1,29 @@
-//! `gateway.sleep`: what a gateway saves that sleeps between turns, and what that adds to the time of a
-//! message.
+//! `gateway.sleep`: the CPU time that a gateway saves by sleeping between turns, and the delay that
+//! this adds.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::Plan;
 use crate::picture::{Bottom, Picture};
 use crate::record::enter;
 use crate::report::{Case, OURS, Report};
-use crate::rivals::proxy::{Proxy, Way};
+use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, apart, node, rate_of_a_peer};
+use crate::workload::relay::{Load, Peers, Relay, node, on_separate_cores, rate_of_a_peer};
 use packetlane::Engine;
 use std::time::Duration;
 
 const PEERS: usize = 1000;
 
-/// Times the rate of a real node's peers.
+/// Message rate, as a multiple of the rate of a real node's peers.
 const FACTOR: usize = 10;
 
-/// How long the gateway sleeps between turns, in milliseconds.
+/// Sleep between turns, in milliseconds.
 const TURNS: [u64; 4] = [0, 1, 5, 10];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gateway.sleep",
-    description: "What a gateway saves that sleeps between turns, and what it adds",
+    description: "What a gateway saves by sleeping between turns, and the delay it adds",
     cases,
     headline: Headline {
         case: "turn=5",
@@ -33,21 +33,21 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     pictures: &[
         Picture {
             x: Some(Bottom::linear("turn", "milliseconds between turns")),
-            ..Picture::new("cpu_per_message", "CPU time of a message")
+            ..Picture::new("cpu_per_message", "CPU time per message")
         },
         Picture {
             x: Some(Bottom::linear("turn", "milliseconds between turns")),
-            ..Picture::new("latency_p50", "Time of a message: the median")
+            ..Picture::new("latency_p50", "Delay of a message: the median")
         },
     ],
     ..Experiment::EMPTY
 };
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
-    let timed = "thread CPU time of a gateway for a message of the profile relay between one of 1000 \
-                 v2 peers and the node, at ten times the rate of a real node's peers; and the wall \
-                 time from the moment when it is due to that when it has been read. The gateway \
-                 sleeps for `turn` milliseconds after each turn";
+    let timed = "thread CPU time of a gateway per message of the profile relay between one of \
+                 1000 v2 peers and the node, at ten times the rate of a real node's peers; and \
+                 the wall time from when it is due until it is read. The gateway sleeps for \
+                 `turn` milliseconds after each turn";
     let turns = TURNS
         .into_iter()
         .filter(|turn| !bench.quick || [0, 5].contains(turn));
@@ -65,7 +65,8 @@ fn run(engine: Engine, turn: u64, quick: bool, case: &Case, plan: &Plan, report:
     let node = node();
     let address = node.local_addr().expect("a listener");
     let turn = Duration::from_millis(turn);
-    let (proxy, _apart) = apart(|| Proxy::ours(engine, Way::Batches, turn, address));
+    let (proxy, _cores) =
+        on_separate_cores(|| Proxy::ours(engine, Strategy::Batches, turn, address));
     let mut relay = Relay::new(engine, &profile, (PEERS, Peers::V2), proxy.address(), &node);
     let load = Load::Rate(rate_of_a_peer(&profile) * (PEERS * FACTOR) as f64);
     let time = match quick {
@@ -78,7 +79,7 @@ fn run(engine: Engine, turn: u64, quick: bool, case: &Case, plan: &Plan, report:
         let before = proxy.turns().cpu;
         let mut outcome = relay.run(load, time);
         let after = proxy.turns().cpu;
-        // The first one warms memory and sockets.
+        // The first one warms up memory and sockets.
         if sample == 0 {
             continue;
         }
@@ -94,6 +95,6 @@ fn run(engine: Engine, turn: u64, quick: bool, case: &Case, plan: &Plan, report:
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     (figure.metric() == "cpu_per_message").then(|| {
         let turn = figure.key("turn");
-        format!("a gateway that sleeps {turn} ms between turns: {figure} of CPU a message")
+        format!("a gateway that sleeps {turn} ms between turns: {figure} of CPU per message")
     })
 }

@@ -1,14 +1,14 @@
-//! `gateway.turn`: how many packets the batches of a gateway's turns hold.
+//! `gateway.turn`: the number of packets in the batches of a gateway.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::Plan;
 use crate::picture::{Bottom, Lines, Picture};
 use crate::record::enter;
 use crate::report::{Case, OURS, Report};
-use crate::rivals::proxy::{Proxy, Way};
+use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, apart, node, rate_of_a_peer};
+use crate::workload::relay::{Load, Peers, Relay, node, on_separate_cores, rate_of_a_peer};
 use packetlane::Engine;
 use std::fmt;
 use std::time::Duration;
@@ -18,9 +18,9 @@ const PEERS: [usize; 4] = [10, 100, 1000, 4000];
 /// How much peers and node send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rate {
-    /// Times the rate of a real node's peers.
+    /// A multiple of the rate of a real node's peers.
     Factor(usize),
-    /// As much as the gateway carries.
+    /// As much as the gateway can forward.
     FlatOut,
 }
 
@@ -40,8 +40,8 @@ const RATES: [Rate; 4] = [
     Rate::FlatOut,
 ];
 
-/// More than that a gateway does not carry, on one core: it is flat out.
-const MAX_TURNS_A_SECOND: f64 = 50_000.0;
+/// No gateway on one core forwards more than this: it is at full load.
+const MAX_MESSAGES_PER_SECOND: f64 = 50_000.0;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gateway.turn",
@@ -65,7 +65,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
             log_y: true,
             ..Picture::new(
                 "packets_p99",
-                "Packets in a gateway's batch: 99 of 100 hold fewer",
+                "Packets in a gateway's batch: 99 % hold at most this many",
             )
         },
     ],
@@ -74,9 +74,9 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
-    let timed = "packets in each batch that the gateway opens and that is not empty: messages of \
-                 the profile relay between v2 peers and the node, over the loopback device. The \
-                 gateway does not wait for a batch to fill";
+    let timed = "packets in each non-empty batch that the gateway opens: messages of the profile \
+                 relay between v2 peers and the node, over loopback. The gateway does not wait \
+                 for a batch to fill";
     let mut tasks = Vec::new();
     for peers in PEERS {
         for rate in RATES {
@@ -87,7 +87,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                 Rate::Factor(factor) => {
                     let one = rate_of_a_peer(&Profile::node("relay"));
                     let all = one * (peers * factor) as f64;
-                    if all > MAX_TURNS_A_SECOND {
+                    if all > MAX_MESSAGES_PER_SECOND {
                         continue;
                     }
                     Load::Rate(all)
@@ -117,8 +117,8 @@ fn run(
     let profile = Profile::node("relay");
     let node = node();
     let address = node.local_addr().expect("a listener");
-    let start = || Proxy::ours(engine, Way::Batches, Duration::ZERO, address);
-    let (proxy, _apart) = apart(start);
+    let start = || Proxy::ours(engine, Strategy::Batches, Duration::ZERO, address);
+    let (proxy, _cores) = on_separate_cores(start);
     let mut relay = Relay::new(engine, &profile, (peers, Peers::V2), proxy.address(), &node);
     let time = match quick {
         true => Duration::from_millis(200),
@@ -144,7 +144,7 @@ fn run(
     }
 }
 
-/// The fewest packets that no more than `share` of the batches do not exceed.
+/// The smallest n such that more than a `share` of the batches hold at most n packets.
 fn quantile(batches: &[u64], share: f64) -> usize {
     let all: u64 = batches.iter().sum();
     let mut left = (all as f64 * share) as u64;
@@ -160,8 +160,8 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
     (figure.metric() == "packets_median").then(|| {
         let (peers, rate) = (figure.key("peers"), figure.key("rate"));
         format!(
-            "packets in a gateway's batch with {peers} peers at {} times their usual rate: \
-             {figure} in the median",
+            "packets in a gateway's batch with {peers} peers at {} times their usual rate: median \
+             {figure}",
             rate
         )
     })
@@ -169,7 +169,7 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
 
 fn words(key: &str, value: &str) -> Option<String> {
     (key == "rate").then(|| match value {
-        "flat-out" => "as much as it carries".to_owned(),
+        "flat-out" => "full load".to_owned(),
         factor => format!("{factor} times a real node's rate"),
     })
 }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn quantiles_of_batches() {
-        // Ten batches of one packet, and one of five.
+        // Ten batches of one packet and one batch of five.
         let batches = [0, 10, 0, 0, 0, 1];
         assert_eq!(quantile(&batches, 0.5), 1);
         assert_eq!(quantile(&batches, 0.99), 5);

@@ -1,4 +1,4 @@
-//! `gpu.batch`: which batch is best.
+//! `gpu.batch`: the best batch size.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::picture::{Bottom, Lines, Picture};
@@ -10,12 +10,12 @@ use crate::workload::gpu::{
 };
 use packetlane::gpu::Op;
 
-/// The smallest batch that is measured: smaller ones fill no device.
-const SMALLEST: usize = 256;
+/// The smallest batch measured. Smaller ones do not fill any device.
+const MIN_BATCH: usize = 256;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gpu.batch",
-    description: "Which batch is best for the GPU",
+    description: "The best batch size for the GPU",
     cases,
     headline: Headline {
         case: "data=travels",
@@ -27,7 +27,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         x: Some(Bottom::BATCH),
         lines: Lines::OursBy("data"),
         log_y: true,
-        ..Picture::new("packets_per_second", "Which batch is best")
+        ..Picture::new("packets_per_second", "Throughput by batch size")
     }],
     words: data_words,
     published,
@@ -41,7 +41,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         true => &[64, 1024, 16_384],
         false => &BATCHES,
     };
-    let smallest = if bench.quick { 1 } else { SMALLEST };
+    let smallest = if bench.quick { 1 } else { MIN_BATCH };
     let mut tasks = Vec::new();
     for data in ["resident", "travels"] {
         for &batch in batches {
@@ -66,9 +66,12 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     tasks
 }
 
-/// Enters the batch with the highest rate.
+/// Records the batch size with the highest rate.
 fn conclude(report: &mut Report) {
-    let to = ("best_batch", "the batch measured that had the highest rate");
+    let to = (
+        "best_batch",
+        "the measured batch size with the highest rate",
+    );
     conclude_from(report, EXPERIMENT.name, "packets_per_second", to, |rows| {
         let best = rows.iter().max_by(|a, b| a.median.total_cmp(&b.median));
         best.and_then(|row| batch_of(row))

@@ -1,4 +1,4 @@
-//! `gpu.decoys`: what decoys cost. They are opened like any packet, and do not count.
+//! `gpu.decoys`: the cost of decoys, which are opened like any packet but do not count.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::picture::{Bottom, Lines, Picture};
@@ -12,7 +12,7 @@ const DECOYS: [usize; 4] = [0, 5, 20, 50];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gpu.decoys",
-    description: "What decoys cost on the GPU",
+    description: "The cost of decoys on the GPU",
     cases,
     headline: Headline {
         case: "decoys=20 data=travels",
@@ -25,7 +25,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         or_bars: false,
         ..Picture::new(
             "packets_per_second",
-            "What decoys cost on the GPU: genuine packets",
+            "Cost of decoys on the GPU: genuine packets",
         )
     }],
     words: data_words,
@@ -42,7 +42,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     for data in ["resident", "travels"] {
         for &decoys in shares {
             let timed = format!(
-                "{}; packets and goodput count genuine packets only",
+                "{}; packets and goodput count only genuine packets",
                 timed(data)
             );
             let case = EXPERIMENT
@@ -66,7 +66,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     Some(format!(
-        "{} {}, {} % decoys, data {}: {figure} that are genuine",
+        "{} {}, {} % decoys, data {}: {figure}, genuine only",
         figure.key("op"),
         figure.key("profile"),
         figure.key("decoys"),

@@ -1,4 +1,4 @@
-//! `gpu.kernel`: the kernels alone, by length.
+//! `gpu.kernel`: the kernels alone, by packet length.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::picture::{Bottom, Lines, Picture};
@@ -14,25 +14,25 @@ use packetlane::gpu::{Gpu, Op};
 /// Contents, in bytes, of packets of one size.
 const SIZES: [usize; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
 
-/// The most packets and bytes of a batch that stays on the device: enough for every thread
-/// of the largest device.
+/// Maximum number of packets and bytes in a resident batch: enough for every thread of the largest
+/// device.
 const RESIDENT_PACKETS: usize = 524_288;
 const RESIDENT_BYTES: usize = 128 << 20;
 
-/// Instructions of the integer pipe for sealing 64 bytes of text: those without
-/// multiplications, then multiplications. They were counted by compiling for sm_90 with
-/// NVRTC 13.0 in November 2026 (the project's notes; 1,270 instructions in all).
+/// Instructions of the integer pipe to seal 64 bytes of text: all except multiplications, then
+/// multiplications. Counted by compiling for sm_90 with NVRTC 13.0 in November 2026 (the project's
+/// notes; 1,270 instructions in total).
 const ALU_PER_BLOCK: f64 = 793.0;
 const MULTIPLY_PER_BLOCK: f64 = 451.0;
 
-/// Integer instructions that a multiprocessor completes in a cycle, by NVIDIA's tables of
-/// arithmetic throughput for compute capability 7.5 to 10.0.
+/// Integer instructions per cycle and multiprocessor, from NVIDIA's tables of arithmetic throughput
+/// for compute capability 7.5 to 10.0.
 const INTEGER_LANES: f64 = 64.0;
 
-/// The bytes per processor and cycle at which the integer pipe is never idle.
+/// Bytes per cycle and multiprocessor if the integer pipe is never idle.
 const BYTES_PER_CYCLE: f64 = 64.0 * INTEGER_LANES / (ALU_PER_BLOCK + MULTIPLY_PER_BLOCK);
 
-/// The bytes that the device could seal in a second if its integer pipe were the only limit.
+/// Bytes per second that the device could seal if its integer pipe were the only limit.
 fn limit(gpu: &Gpu) -> Option<f64> {
     let processors = gpu.processors()?;
     Some(f64::from(processors.count) * processors.hertz * BYTES_PER_CYCLE)
@@ -40,7 +40,7 @@ fn limit(gpu: &Gpu) -> Option<f64> {
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gpu.kernel",
-    description: "The GPU's kernels by themselves, on packets that lie in its memory",
+    description: "The GPU's kernels alone, on packets in its memory",
     cases,
     headline: Headline {
         case: "op=seal profile=mail",
@@ -75,8 +75,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             let most = RESIDENT_PACKETS.min(bench.gpu_packets);
             let batch = (RESIDENT_BYTES / bytes).clamp(1, most);
             let timed = format!(
-                "{RESIDENT_TIMED}; the counted limit: {ALU_PER_BLOCK} integer instructions and \
-                 {MULTIPLY_PER_BLOCK} multiplications for 64 bytes, {INTEGER_LANES} a cycle and \
+                "{RESIDENT_TIMED}; the computed limit: {ALU_PER_BLOCK} integer instructions and \
+                 {MULTIPLY_PER_BLOCK} multiplications per 64 bytes, {INTEGER_LANES} per cycle and \
                  multiprocessor; a device that overlaps multiplications with other instructions \
                  may exceed it"
             );
@@ -104,11 +104,11 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let goodput = figure.beside("goodput");
+    let goodput = figure.related("goodput");
     let goodput = goodput.map_or(String::new(), |rate| format!(", {rate}"));
-    let share = figure.beside("share_of_limit");
+    let share = figure.related("share_of_limit");
     let share = share.map_or(String::new(), |share| {
-        format!(", {share} of the counted limit")
+        format!(", {share} of the computed limit")
     });
     let what = match figure.find("bytes") {
         Some(bytes) => format!("{bytes}-byte packets"),

@@ -1,4 +1,4 @@
-//! `gpu.latency`: how long a batch takes from host to host, and how long on the CPU.
+//! `gpu.latency`: the time of a batch from host to host, on the GPU and on the CPU.
 
 use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::{Clock, Contender, Plan, in_turn};
@@ -17,10 +17,10 @@ use crate::workload::gpu::{
 use packetlane::gpu::{Gpu, GpuError, Op, PipelineConfig};
 use packetlane_lanes::Work;
 
-/// Contents of small packets, in bytes: a Bitcoin `inv` with one entry.
+/// Contents of small packets, in bytes: an `inv` with one entry.
 const SMALL: usize = 61;
 
-/// The batch in ordinary memory, as an implementation.
+/// The implementation with the batch in ordinary memory.
 const PLAIN: &str = "packetlane-cuda-plain";
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -47,8 +47,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     conclude,
     needs_gpu: true,
     across: &[AcrossMachines {
-        label: "NVIDIA GPU: mixed sizes, 65,536 packets from host memory and back, beside one thread of its \
-                CPU; seal",
+        label: "NVIDIA GPU: mixed sizes, 65,536 packets from host memory and back, against one \
+                thread of its CPU; seal",
         cases: &["op=seal profile=mail batch=65536 data=travels"],
         metric: "time_per_batch",
         against: Some("packetlane-avx512"),
@@ -66,8 +66,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     for contents in [Contents::Mail(0), Contents::Uniform(SMALL)] {
         for &batch in batches.iter().filter(|&&batch| batch <= bench.gpu_packets) {
             let timed = format!(
-                "{TRAVELS_TIMED}; cuda-plain: from and to ordinary memory; beside it one thread \
-                 of the CPU, in place; wall time"
+                "{TRAVELS_TIMED}; cuda-plain: from and to ordinary memory; the CPU: one thread, \
+                 in place, wall time"
             );
             let case = EXPERIMENT.case(&timed).with("op", "seal");
             let case = contents
@@ -129,9 +129,9 @@ fn run(
     Ok(())
 }
 
-/// Enters from which batch on the device is faster than one thread of the CPU.
+/// Records the batch size from which the device is faster than one thread of the CPU.
 fn conclude(report: &mut Report) {
-    let timed = "the smallest measured batch from which on every one takes less wall time to the \
+    let timed = "the smallest measured batch from which all batches take less wall time to the \
                  device and back (page-locked arena) than on one thread of the CPU";
     let to = ("crossover", timed);
     conclude_from(report, EXPERIMENT.name, "time_per_batch", to, |rows| {
@@ -160,13 +160,13 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
                 None => figure.key("profile").to_owned(),
             };
             let op = figure.key("op");
-            format!("{op} {what}: faster than one thread of the CPU from a batch of {figure} on")
+            format!("{op} {what}: faster than one thread of the CPU from a batch of {figure}")
         }
         _ => format!("a batch of {}, host to host: {figure}", figure.key("batch")),
     })
 }
 
-/// The name of a line. All lines are ours, some on the GPU and some on the CPU.
+/// The name of a line. All lines are ours: some on the GPU, some on the CPU.
 fn where_it_ran(implementation: &str) -> String {
     let rest = implementation.strip_prefix(OURS).unwrap_or(implementation);
     match rest.trim_start_matches('-') {

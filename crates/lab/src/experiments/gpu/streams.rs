@@ -1,4 +1,4 @@
-//! `gpu.streams`: what several streams gain.
+//! `gpu.streams`: the gain from several streams.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Clock, in_turn};
@@ -12,12 +12,12 @@ use crate::workload::gpu::{
 };
 use packetlane::gpu::{Op, PipelineConfig};
 
-/// Streams at once.
+/// Numbers of concurrent streams.
 const STREAMS: [usize; 5] = [1, 2, 3, 4, 8];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gpu.streams",
-    description: "What several streams to the GPU gain",
+    description: "The gain from several streams to the GPU",
     cases,
     headline: Headline {
         case: "streams=4",
@@ -68,7 +68,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                 failed.result()?;
                 record(report, case, &load.rates(), &samples[..1]);
                 let one = samples.last().expect("the samples of one stream");
-                // How many times as fast: the ratio the other way round.
+                // A speed-up is the inverse ratio of times.
                 record_times(report, case, "speedup", (one, 1), (&samples[0], 1));
                 Ok(())
             });

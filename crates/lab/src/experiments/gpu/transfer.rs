@@ -1,4 +1,4 @@
-//! `gpu.transfer`: where the time of a batch goes on its way.
+//! `gpu.transfer`: how the time of a batch is spent.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Clock, Contender, Plan, in_turn};
@@ -15,7 +15,7 @@ use packetlane::gpu::{CopyDirection, Gpu, GpuError, Op, PipelineConfig, Timings}
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gpu.transfer",
-    description: "Where the time of a batch goes on its way through the GPU",
+    description: "How the time of a batch through the GPU is spent",
     cases,
     headline: Headline {
         case: "op=seal stage=whole",
@@ -25,7 +25,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     pictures: &[Picture {
         facets: &["op"],
         lines: Lines::OursBy("stage"),
-        ..Picture::new("share", "Where the time goes in one stream, %")
+        ..Picture::new("share", "Time spent in one stream, %")
     }],
     words,
     published,
@@ -38,10 +38,10 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let batch = BATCH.min(bench.gpu_packets);
     let task = |op| {
         let timed = format!(
-            "stages of one stream by the device's events, so that none overlaps another, and \
-             their shares of the sum; whole: {TRAVELS_TIMED}, in {} streams; alone: a plain copy \
-             of as many bytes by itself, wall time, and the kernels with the data resident; share \
-             of bus: the time of plain copies of the same bytes both ways at once, divided by that \
+            "stages of one stream by the device's events, without overlap, and their shares of \
+             the sum; whole: {TRAVELS_TIMED}, in {} streams; alone: a plain copy of the same \
+             number of bytes, wall time, and the kernels with resident data; share of bus: the \
+             time of plain copies of the same bytes in both directions at once, divided by that \
              of the whole",
             PipelineConfig::default().streams
         );
@@ -124,7 +124,7 @@ fn run(
         add(stage, ("throughput_alone", "MB/s"), rate(bytes, &alone));
     }
 
-    // The whole and plain copies over the bus, in turn.
+    // The whole and plain copies over the bus, alternately.
     let len = load.plain.len();
     let failed = Failed::default();
     let mut copies = gpu.copies(len)?;
@@ -157,13 +157,13 @@ fn run(
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let rate = figure.beside("throughput");
+    let rate = figure.related("throughput");
     let rate = rate.map_or(String::new(), |rate| format!("{rate}, "));
     let (op, profile) = (figure.key("op"), figure.key("profile"));
     (figure.metric() == "share_of_bus").then(|| {
         format!(
             "{op} {profile}, host to host: {rate}{figure} of what the bus carries in plain copies \
-             of the same bytes both ways"
+             of the same bytes in both directions"
         )
     })
 }

@@ -1,4 +1,4 @@
-//! `quic.link`: what share of a core it takes to seal all packets of a link.
+//! `quic.link`: the share of a core needed to seal all packets of a link.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Samples, in_turn};
@@ -19,7 +19,7 @@ const BYTES: usize = 1280;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "quic.link",
-    description: "What share of a core it takes to seal all QUIC packets of a link",
+    description: "The share of a core needed to seal all QUIC packets of a link",
     cases,
     headline: Headline {
         case: "gbit=10 suite=aes128gcm",
@@ -47,16 +47,16 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             batch: BATCH,
             masked: true,
         };
-        // One measurement of a suite gives the figures of all links.
+        // One measurement of a suite yields the figures of all links.
         let measured = Rc::new(OnceCell::new());
         for gbit in LINKS {
             if bench.quick && (suite != Suite::Aes128Gcm || gbit != 10) {
                 continue;
             }
             let timed = format!(
-                "computed: the thread CPU time of sealing {BYTES} bytes, batch {BATCH}, with \
-                 header protection, as in quic.packet, times the packets of this many Gbit/s of \
-                 payload; 100 % is one whole core"
+                "computed: the thread CPU time to seal {BYTES} bytes, batch {BATCH}, with header \
+                 protection, as in quic.packet, times the packets in this many Gbit/s of payload; \
+                 100 % is one whole core"
             );
             let case = EXPERIMENT
                 .case(&timed)

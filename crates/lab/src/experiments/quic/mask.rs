@@ -1,9 +1,11 @@
-//! `quic.mask`: what header protection adds to sealing packets, by their size.
+//! `quic.mask`: the cost of header protection when sealing packets, by their size.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, Plan, in_turn};
 use crate::picture::{Bottom, Picture};
-use crate::published::{ANOTHER_MACHINE, ELSEWHERE, Figures, MASKS_ALONE, NOTES, QUICLY, WINQUIC};
+use crate::published::{
+    ANOTHER_MACHINE, FROM_ANOTHER_MACHINE, Figures, MASKS_ALONE, NOTES, QUICLY, WINQUIC,
+};
 use crate::record::record_added;
 use crate::report::{Case, Report};
 use crate::rivals::quic::{Shape, best_alone, suite_name};
@@ -16,7 +18,7 @@ use std::rc::Rc;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "quic.mask",
-    description: "What header protection adds to sealing QUIC packets",
+    description: "The cost of header protection when sealing QUIC packets",
     cases,
     headline: Headline {
         case: "suite=aes128gcm bytes=1280",
@@ -28,7 +30,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         facets: &["suite"],
         or_bars: false,
         published: Some("WinQuic"),
-        ..Picture::new("overhead", "What header protection adds to sealing")
+        ..Picture::new("overhead", "Cost of header protection when sealing")
     }],
     published,
     ..Experiment::EMPTY
@@ -44,8 +46,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let mut tasks = Vec::new();
     for &suite in suites {
         for &bytes in sizes {
-            let timed = "what header protection adds to the thread CPU time of sealing packets, \
-                         as in quic.packet: with and without it in turn";
+            let timed = "increase in thread CPU time of sealing packets, as in quic.packet: with \
+                         and without header protection, alternately";
             let case = EXPERIMENT
                 .case(timed)
                 .with("suite", suite_name(suite))
@@ -77,7 +79,7 @@ fn run(
         checked(&implementations, shape(masked));
     }
     for implementation in &implementations {
-        // One sealer for both: with separate memory the figure was up to twice as large.
+        // One sealer for both: with separate memory, the figure was up to twice as large.
         let sealer = Rc::new(RefCell::new(filled(implementation, shape(true))));
         for masked in [true, false] {
             let sealer = Rc::clone(&sealer);
@@ -109,7 +111,7 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
     ))
 }
 
-/// What WinQuic's table says header protection adds, in per cent, by the bytes of a packet.
+/// Cost of header protection in per cent according to WinQuic's table, by packet size in bytes.
 const WINQUIC_MASKS: [(usize, f64); 8] = [
     (4, 33.0),
     (16, 35.0),
@@ -125,15 +127,15 @@ fn published(figures: &mut Figures) {
     let overhead = |value| ("overhead", value, "%");
     for (bytes, value) in WINQUIC_MASKS {
         let case = format!("WinQuic: bytes={bytes}");
-        figures.add(&case, overhead(value), WINQUIC, ELSEWHERE);
+        figures.add(&case, overhead(value), WINQUIC, FROM_ANOTHER_MACHINE);
     }
     for (what, value) in [("at first", 10.0), ("then (607 ns a packet)", 3.8)] {
         let case = format!("quicly with OpenSSL, {what}");
-        figures.add(&case, overhead(value), QUICLY, ELSEWHERE);
+        figures.add(&case, overhead(value), QUICLY, FROM_ANOTHER_MACHINE);
     }
     for (bytes, value) in [(4, 44.0), (1280, 0.2)] {
         let case = format!("picotls fusion: suite=aes128gcm bytes={bytes}");
-        figures.add(&case, overhead(value), NOTES, ELSEWHERE);
+        figures.add(&case, overhead(value), NOTES, FROM_ANOTHER_MACHINE);
     }
     for (suite, value) in [("aes128gcm", 2.5), ("chacha20poly1305", 3.0)] {
         let case = format!("Intel's multi-buffer library: suite={suite} bytes=1280 batch=16");

@@ -1,10 +1,10 @@
-//! `quic.packet`: QUIC packets of one size, sealed or opened, by suite and batch.
+//! `quic.packet`: QUIC packets of one size, sealed or opened, by suite and batch size.
 
 use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::in_turn;
 use crate::picture::{Bottom, Picture};
 use crate::published::{
-    ANOTHER_MACHINE, ELSEWHERE, Figures, MASKS_ALONE, NOTES, QUICLY, time_per_packet,
+    ANOTHER_MACHINE, FROM_ANOTHER_MACHINE, Figures, MASKS_ALONE, NOTES, QUICLY, time_per_packet,
 };
 use crate::record::{Metric, record};
 use crate::rivals::ours::ours;
@@ -16,12 +16,12 @@ use packetlane::quic::Suite;
 /// Packets in a batch.
 const BATCHES: [usize; 4] = [1, 4, 16, 64];
 
-/// The batches that are also measured without header protection.
+/// Batch sizes that are also measured without header protection.
 const UNMASKED_BATCHES: [usize; 2] = [1, 16];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "quic.packet",
-    description: "Protecting QUIC packets",
+    description: "QUIC packet protection",
     cases,
     headline: Headline {
         case: "suite=aes128gcm op=seal bytes=1280 batch=16 header_protection=on",
@@ -68,7 +68,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         for op in ["seal", "open"] {
             for &bytes in sizes {
                 for &batch in batches {
-                    // Without header protection only for its cost, and that only when sealing.
+                    // Without header protection only to find its cost, and only when sealing.
                     let unmasked = op == "seal" && UNMASKED_BATCHES.contains(&batch);
                     for masked in [true, false] {
                         let shape = Shape {
@@ -91,14 +91,14 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 fn task<'a>(bench: &'a Bench, op: &'static str, shape: Shape) -> Task<'a> {
     let timed = match op {
         "seal" => {
-            "thread CPU time to write the short headers of packets whose payloads lie in place, \
-             to seal them and, with header_protection=on, to mask the headers; the libraries \
-             through the traits that quinn calls, one packet after another"
+            "thread CPU time to write the short headers of packets whose payloads are in place, \
+             to seal the packets and, with header_protection=on, to mask the headers; the \
+             libraries are called through quinn's traits, one packet after another"
         }
         _ => {
-            "thread CPU time to unmask the headers of packets as a socket wrote them, to recover \
-             their numbers, to open them and to visit the payloads; the libraries through the \
-             traits that quinn calls, one packet after another"
+            "thread CPU time to unmask the headers of packets as read from a socket, recover \
+             their packet numbers, open them and visit the payloads; the libraries are called \
+             through quinn's traits, one packet after another"
         }
     };
     let case = EXPERIMENT
@@ -145,7 +145,7 @@ fn words(key: &str, value: &str) -> Option<String> {
 
 fn published(figures: &mut Figures) {
     let fusion = "picotls fusion: suite=aes128gcm op=seal bytes=1280";
-    figures.add(fusion, time_per_packet(244.0), NOTES, ELSEWHERE);
+    figures.add(fusion, time_per_packet(244.0), NOTES, FROM_ANOTHER_MACHINE);
     for (suite, value) in [("aes128gcm", 104.0), ("chacha20poly1305", 518.0)] {
         let case =
             format!("Intel's multi-buffer library: suite={suite} op=seal bytes=1280 batch=16");
@@ -153,5 +153,5 @@ fn published(figures: &mut Figures) {
         figures.add(&case, time_per_packet(value), NOTES, &caveats);
     }
     let quicly = "quicly with OpenSSL";
-    figures.add(quicly, time_per_packet(585.0), QUICLY, ELSEWHERE);
+    figures.add(quicly, time_per_packet(585.0), QUICLY, FROM_ANOTHER_MACHINE);
 }

@@ -1,12 +1,12 @@
-//! `quic.send_path`: where the CPU time of a QUIC sender goes.
+//! `quic.send_path`: how a QUIC sender spends its CPU time.
 //!
-//! Each turn has two transfers of each implementation: one untouched, for the CPU time of a
-//! byte, and one with a clock at quinn's seams, for the shares of the stages.
+//! Each turn runs two transfers per implementation: one unmodified, for the CPU time per byte, and
+//! one with a clock at quinn's interfaces, for the shares of the stages.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Plan, Samples};
 use crate::picture::Picture;
-use crate::published::{ELSEWHERE, Figures, NOTES, WINQUIC};
+use crate::published::{FROM_ANOTHER_MACHINE, Figures, NOTES, WINQUIC};
 use crate::record::{Metric, enter, record};
 use crate::report::{Case, Report};
 use crate::sentence::Figure;
@@ -24,7 +24,7 @@ const STAGES: [&str; 4] = ["udp_send", "encryption", "header_protection", "rest"
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "quic.send_path",
-    description: "Where a QUIC sender's CPU time goes",
+    description: "How a QUIC sender spends its CPU time",
     cases,
     headline: Headline {
         case: "stack=quinn",
@@ -44,11 +44,11 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
-    let timed = "thread CPU time of a sender: a bulk transfer through quinn over the loopback \
-                 device, AES-128-GCM, 1452-byte datagrams, from the open connection to the last \
-                 acknowledgement; the receiver has a thread of its own. The time of a byte is \
-                 without clocks at quinn's seams, the shares are with them: udp_send is the \
-                 system calls, rest is building packets, acknowledgements, copies and the runtime";
+    let timed = "thread CPU time of a sender: a bulk transfer through quinn over loopback, \
+                 AES-128-GCM, 1452-byte datagrams, from the open connection to the last \
+                 acknowledgement; the receiver has its own thread. The time per byte is without \
+                 clocks at quinn's interfaces, the shares are with them: udp_send is the system \
+                 calls, rest is building packets, acknowledgements, copies and the runtime";
     let case = EXPERIMENT.case(timed).with("stack", "quinn");
     vec![Task::new(case, |case, plan, report| {
         let bytes = if bench.quick { QUICK_BYTES } else { BYTES };
@@ -76,7 +76,7 @@ fn run(engine: Engine, pieces: usize, case: &Case, plan: &Plan, report: &mut Rep
             let whole = transfer(stack, engine, &certificate, pieces, None);
             let seams = Arc::<Seams>::default();
             let apart = transfer(stack, engine, &certificate, pieces, Some(&seams));
-            // The first turn warms memory and sockets.
+            // The first turn warms up memory and sockets.
             if turn == 0 {
                 continue;
             }
@@ -104,7 +104,7 @@ fn run(engine: Engine, pieces: usize, case: &Case, plan: &Plan, report: &mut Rep
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     let stack = figure.key("stack");
     (figure.metric() == "cpu_per_byte")
-        .then(|| format!("{stack}, the sender's CPU: {figure} a byte"))
+        .then(|| format!("{stack}, the sender's CPU: {figure} per byte"))
 }
 
 fn words(key: &str, value: &str) -> Option<String> {
@@ -115,7 +115,7 @@ fn published(figures: &mut Figures) {
     let mut add = |who: &str, source: &str, stages: &[(&str, f64)]| {
         for (stage, value) in stages {
             let case = format!("{who}: {stage}");
-            figures.add(&case, ("share", *value, "%"), source, ELSEWHERE);
+            figures.add(&case, ("share", *value, "%"), source, FROM_ANOTHER_MACHINE);
         }
     };
     add(

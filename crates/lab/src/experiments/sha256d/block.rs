@@ -1,4 +1,4 @@
-//! `sha256d.block`: all hashes of one block of Bitcoin.
+//! `sha256d.block`: all hashes of a Bitcoin block.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::Plan;
@@ -14,7 +14,7 @@ use packetlane::sha256d::{Block, Hash, Hasher};
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "sha256d.block",
-    description: "All hashes of one block of Bitcoin",
+    description: "All hashes of a Bitcoin block",
     cases,
     headline: Headline {
         case: "part=all",
@@ -37,9 +37,9 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     };
     let task = |&part: &&'static str| {
         let timed = "thread CPU time of a block's double SHA-256, without parsing: txids; wtxids \
-                     of transactions with witnesses (the others' are their txids); all: both, and \
-                     the two Merkle roots. The libraries hash one transaction after the other, \
-                     and trees as in sha256d.merkle";
+                     of transactions with witnesses (the others equal their txids); all: both, \
+                     and the two Merkle roots. The libraries hash one transaction after the \
+                     other, and trees as in sha256d.merkle";
         let case = EXPERIMENT
             .case(timed)
             .with("block", BLOCK_HEIGHT)
@@ -75,7 +75,7 @@ fn run(engine: Engine, part: &str, case: &Case, plan: &Plan, report: &mut Report
             });
         }
         _ => {
-            // One list for one call, as our verifier does.
+            // One list for a single call, as in our verifier.
             let mut messages = txids.clone();
             messages.extend(whole.iter().map(|&whole| [whole, &[], &[]]));
             let work = |hashes: &dyn Hashes, digests: &mut [Hash]| {
@@ -83,7 +83,7 @@ fn run(engine: Engine, part: &str, case: &Case, plan: &Plan, report: &mut Report
                 hashes.many_in_pieces(&messages, ids);
                 let (txids, digests) = ids.split_at(count);
                 let mut digests = digests.iter();
-                // The first transaction counts as zero.
+                // In the witness tree, the coinbase has the hash zero.
                 let mut wtxids = vec![Hash::default()];
                 let others = txids.iter().zip(&messages).skip(1);
                 wtxids.extend(others.map(|(txid, pieces)| {
@@ -93,7 +93,7 @@ fn run(engine: Engine, part: &str, case: &Case, plan: &Plan, report: &mut Report
                 roots[0] = hashes.merkle_root(txids);
                 roots[1] = hashes.merkle_root(&wtxids);
             };
-            // The block has both roots, one of them in its commitment.
+            // The block contains both roots, one of them in its commitment.
             let mut digests = vec![Hash::default(); messages.len() + 2];
             work(&Hasher::best(), &mut digests);
             let roots = &digests[messages.len()..];
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::report::Machine;
 
-    /// Of whole transactions, as a node receives them.
+    /// For complete transactions, as a node receives them.
     #[test]
     fn ids_agree_with_the_crate_bitcoin() {
         use bitcoin::consensus::{deserialize, serialize};
@@ -143,7 +143,7 @@ mod tests {
         assert_ne!(Hasher::best().txids(&raw), Hasher::best().wtxids(&raw));
     }
 
-    /// The parts of a block that a quick run leaves out.
+    /// Includes the parts that a quick run leaves out.
     #[test]
     fn every_part_of_the_block_is_hashed() {
         let plan = Plan {

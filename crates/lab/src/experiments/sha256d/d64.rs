@@ -1,14 +1,16 @@
-//! `sha256d.d64`: double SHA-256 of 64-byte inputs, which the nodes of a Merkle tree are.
+//! `sha256d.d64`: double SHA-256 of 64-byte inputs, such as Merkle tree nodes.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::picture::Picture;
-use crate::published::{ANOTHER_MACHINE, CORE, ELSEWHERE, Figures, NOTES, PER_BYTE, time_per_hash};
+use crate::published::{
+    ANOTHER_MACHINE, CORE, FROM_ANOTHER_MACHINE, Figures, NOTES, PER_BYTE, time_per_hash,
+};
 use crate::record::Metric;
 use crate::sentence::Figure;
 use crate::traffic::Turn;
 use crate::workload::hashes::{MESSAGES_AT_A_TIME, compare};
 
-/// Inputs hashed together.
+/// Numbers of inputs hashed together.
 const BATCHES: [usize; 8] = [1, 2, 3, 4, 8, 16, 64, 1024];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -31,9 +33,9 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let batches: &[usize] = if bench.quick { &[1, 8, 1024] } else { &BATCHES };
     let task = |&batch: &usize| {
-        let timed = "thread CPU time of the double SHA-256 of inputs of 64 bytes that lie one \
-                     after the other; bitcoin_hashes by hash_64_many, two at a time, and an odd \
-                     last one by hash; the other libraries hash one after the other";
+        let timed = "thread CPU time of the double SHA-256 of consecutive 64-byte inputs; \
+                     bitcoin_hashes uses hash_64_many, two at a time, and hash for an odd last \
+                     one; the other libraries hash one after the other";
         let case = EXPERIMENT.case(timed).with("batch", batch);
         Task::new(case, move |case, plan, report| {
             let turn = Turn::uniform(batch, 64);
@@ -53,7 +55,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     let batch = figure.key("batch");
-    Some(format!("64 bytes, {batch} at a time: {figure} a hash"))
+    Some(format!("64 bytes, {batch} at a time: {figure} per hash"))
 }
 
 fn published(figures: &mut Figures) {
@@ -62,6 +64,6 @@ fn published(figures: &mut Figures) {
     figures.add(core, time_per_hash(99.0), CORE, &caveats);
     for value in [100.0, 107.0] {
         let case = "Bitcoin Core's two-way SHA-NI, lower and upper figure";
-        figures.add(case, time_per_hash(value), NOTES, ELSEWHERE);
+        figures.add(case, time_per_hash(value), NOTES, FROM_ANOTHER_MACHINE);
     }
 }

@@ -1,4 +1,4 @@
-//! `sha256d.files`: files of blocks, parsed and verified on several threads.
+//! `sha256d.files`: block files, parsed and verified on several threads.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Clock, Contender, Plan, in_turn};
@@ -14,13 +14,13 @@ use std::iter::repeat_n;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// The length of a file of blocks, more than the caches hold even in a quick run.
+/// Size of a block file. It exceeds the caches even in a quick run.
 const FILE_BYTES: usize = 256 << 20;
 const QUICK_FILE_BYTES: usize = 32 << 20;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "sha256d.files",
-    description: "Files of blocks, parsed and verified on several threads",
+    description: "Block files, parsed and verified on several threads",
     cases,
     headline: Headline {
         case: "threads=2",
@@ -29,7 +29,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     sentence,
     pictures: &[Picture {
         x: Some(Bottom::linear("threads", "threads")),
-        ..Picture::new("throughput", "Files of blocks, parsed and verified")
+        ..Picture::new("throughput", "Block files, parsed and verified")
     }],
     ..Experiment::EMPTY
 };
@@ -44,10 +44,10 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let counts = thread_counts().filter(|threads| !bench.quick || *threads <= 2);
     let task = |threads: usize| {
         let timed = format!(
-            "wall time to find the blocks of a file in memory and to verify them: parse, proof of \
+            "wall time to find the blocks of a file in memory and verify them: parsing, proof of \
              work against the header's own target, txids, Merkle root, witness commitment; the \
-             file is one block {blocks} times; each thread takes the next block when it has done \
-             one, and the start of the threads counts"
+             file is one block {blocks} times; each thread takes the next block when it has \
+             finished one; includes the start of the threads"
         );
         let case = EXPERIMENT.case(&timed).with("threads", threads);
         Task::new(case, move |case, plan, report| {
@@ -70,9 +70,12 @@ fn run(blocks: usize, threads: usize, case: &Case, plan: &Plan, report: &mut Rep
     // A byte of the last transaction's lock time.
     *damaged.last_mut().expect("a block") ^= 1;
     for (name, _, verify) in &contenders {
-        let good = verify()(BLOCK).unwrap_or_else(|| panic!("{name}: refuses a good block"));
+        let good = verify()(BLOCK).unwrap_or_else(|| panic!("{name}: rejects a good block"));
         assert_eq!(good, (BLOCK_HASH, TRANSACTIONS), "{name}: another block");
-        assert!(verify()(&damaged).is_none(), "{name}: takes a damaged one");
+        assert!(
+            verify()(&damaged).is_none(),
+            "{name}: accepts a damaged block"
+        );
     }
     let file = file_of(&repeat_n(BLOCK, blocks).collect::<Vec<_>>());
     let mut contenders: Vec<_> = contenders
@@ -90,7 +93,7 @@ fn run(blocks: usize, threads: usize, case: &Case, plan: &Plan, report: &mut Rep
     record(report, case, &[metric], &samples);
 }
 
-/// A file that holds `blocks`, as Bitcoin Core writes it.
+/// A file with `blocks`, as Bitcoin Core writes it.
 fn file_of(blocks: &[&[u8]]) -> Vec<u8> {
     let mut file = Vec::with_capacity(
         blocks
@@ -107,7 +110,7 @@ fn file_of(blocks: &[&[u8]]) -> Vec<u8> {
     file
 }
 
-/// The number of good blocks in a file of nothing but blocks.
+/// The number of good blocks in a file that contains only blocks.
 fn good_blocks(file: &[u8], threads: usize, verify: fn() -> Verify) -> usize {
     let mut scanner = Scanner::new(Network::Mainnet.magic(), Obfuscation::default(), verifier());
     let mut rest = file;
@@ -134,14 +137,14 @@ fn good_blocks(file: &[u8], threads: usize, verify: fn() -> Verify) -> usize {
     })
 }
 
-/// Verifies one block. Returns its hash and its number of transactions if it is good.
+/// Verifies one block. Returns its hash and number of transactions if it is good.
 type Verify = Box<dyn FnMut(&[u8]) -> Option<(Hash, usize)>>;
 
 fn verifier() -> Verifier {
     Verifier::new(Hasher::best(), Network::Mainnet)
 }
 
-/// As `packetlane blocks` does.
+/// Like `packetlane blocks`.
 fn by_packetlane() -> Verify {
     let mut verifier = verifier();
     Box::new(move |block| {
@@ -150,8 +153,7 @@ fn by_packetlane() -> Verify {
     })
 }
 
-/// As a program with the crate `bitcoin` does, which does not look for mutations
-/// (CVE-2012-2459).
+/// Like a program that uses the crate `bitcoin`, which does not detect mutations (CVE-2012-2459).
 #[cfg(feature = "bitcoin")]
 fn by_bitcoin() -> Verify {
     use bitcoin::hashes::Hash;

@@ -1,18 +1,20 @@
-//! `sha256d.many`: double SHA-256 of messages of one length, by batch.
+//! `sha256d.many`: double SHA-256 of messages of one length, by batch size.
 
 use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::picture::{Lines, Picture, Y};
-use crate::published::{ANOTHER_MACHINE, CORE, ELSEWHERE, Figures, NOTES, PER_BYTE, time_per_hash};
+use crate::published::{
+    ANOTHER_MACHINE, CORE, FROM_ANOTHER_MACHINE, Figures, NOTES, PER_BYTE, time_per_hash,
+};
 use crate::record::Metric;
 use crate::sentence::Figure;
 use crate::traffic::Turn;
 use crate::workload::hashes::{MESSAGES_AT_A_TIME, compare};
 
-/// Lengths of messages, in bytes: a hash, two hashes, a header, a transaction, and those of
-/// the published figures.
+/// Message lengths in bytes: a hash, two hashes, a header, a transaction, and those of the
+/// published figures.
 const SIZES: [usize; 6] = [32, 64, 80, 250, 1024, 4096];
 
-/// Messages hashed together.
+/// Numbers of messages hashed together.
 const BATCHES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 1024];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -76,7 +78,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     Some(format!(
-        "{} bytes, {} messages at a time: {figure} a hash",
+        "{} bytes, {} messages at a time: {figure} per hash",
         figure.key("bytes"),
         figure.key("batch")
     ))
@@ -86,7 +88,7 @@ const BLLVM: &str = "bllvm, \"Bitcoin Core vs BLLVM Performance Comparison\", 8 
     (docs/history/benchmarks/CORE_PERFORMANCE_COMPARISON.md of bllvm-consensus, kept in \
     https://github.com/BTCDecoded/blvm-docs)";
 
-/// Its table of batches: messages of 1 KiB hashed together, and the time of a hash in ns.
+/// Its table of batches: 1 KiB messages hashed together, and the time per hash in ns.
 const BLLVM_BATCHES: [(usize, f64); 5] = [
     (8, 10_770.0),
     (16, 8330.0),
@@ -95,14 +97,14 @@ const BLLVM_BATCHES: [(usize, f64); 5] = [
     (128, 1350.0),
 ];
 
-/// On bllvm's table. The time of the function that it names is among the figures too.
+/// Caveat for bllvm's table. The time of the function that it names is also listed.
 const NOT_AVX2: &str = "No AVX2: the function of that name is never reached, and rayon spreads \
     sequential hashes over threads, whose start the small batches pay.";
 
 const SINGLE_OR_DOUBLE: &str = "It returns double hashes where single ones are asked for, and its \
     Merkle nodes are hashed once where Bitcoin hashes twice.";
 
-/// On Bitcoin Core's hash of 32 bytes.
+/// Caveat for Bitcoin Core's hash of 32 bytes.
 const SINGLE: &str = "A single hash, not a double one.";
 
 fn published(figures: &mut Figures) {
@@ -119,6 +121,6 @@ fn published(figures: &mut Figures) {
     figures.add(reached, time_per_hash(5860.0), NOTES, &caveats);
     for (bytes, value) in [(80, 119.0), (1024, 385.0)] {
         let case = format!("Intel's multi-buffer library: {bytes} bytes");
-        figures.add(&case, time_per_hash(value), NOTES, ELSEWHERE);
+        figures.add(&case, time_per_hash(value), NOTES, FROM_ANOTHER_MACHINE);
     }
 }

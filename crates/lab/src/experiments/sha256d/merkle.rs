@@ -8,7 +8,7 @@ use crate::traffic::Turn;
 use crate::workload::hashes::compare;
 use packetlane::sha256d::Hash;
 
-/// Leaves of a tree.
+/// Numbers of leaves.
 const LEAVES: [usize; 4] = [9001, 2000, 300, 16];
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -33,7 +33,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let leaves: &[usize] = if bench.quick { &[9001, 16] } else { &LEAVES };
     let task = |&leaves: &usize| {
         let timed = "thread CPU time of a Merkle root from its leaves, which are not overwritten; \
-                     the libraries as in sha256d.d64, level by level; ours also looks for equal \
+                     the libraries as in sha256d.d64, level by level; ours also detects equal \
                      pairs";
         let case = EXPERIMENT.case(timed).with("leaves", leaves);
         Task::new(case, move |case, plan, report| {
