@@ -165,7 +165,7 @@ fn it_waits_for_a_node_to_come_back() {
         recording.wait().unwrap();
         return not_run(TEST, "another node runs here");
     }
-    assert!(first.starts_with("no node runs here"), "{first}");
+    assert!(first.starts_with("no node is running"), "{first}");
     assert!(first.ends_with("waiting for it"), "{first}");
     for peers in [5, 2] {
         let Some(mut fake) = Fake::start_as(TEST, "bitcoind", &[peers, 5, 10]) else {
@@ -188,7 +188,7 @@ fn it_waits_for_a_node_to_come_back() {
             "{said}"
         );
         let said = next();
-        assert!(said.starts_with("no node runs here"), "{said}");
+        assert!(said.starts_with("no node is running"), "{said}");
     }
     kill_process(Pid::from_child(&recording), Signal::TERM).unwrap();
     assert!(finish(recording).status.success());

@@ -30,7 +30,7 @@ fn a_bad_argument_is_one_line() {
         ("127.0.0.1", "no peers"),
         (
             "127.0.0.1 --v1 300 --v2 201",
-            "501 peers: 500 are the maximum",
+            "501 peers: the maximum is 500",
         ),
         ("127.0.0.1 --v1 1 --for 90000", "too long"),
         ("127.0.0.1 --v1 1 --factor 10000", "too many"),

@@ -53,15 +53,14 @@ pub(crate) async fn open(
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     };
-    let socket = socket.map_err(ConnectionError::Connect)?;
+    let failed = |error| ConnectionError::Connect { address, error };
+    let socket = socket.map_err(failed)?;
     if slow {
-        socket
-            .set_recv_buffer_size(SLOW_BUFFER)
-            .map_err(ConnectionError::Connect)?;
+        socket.set_recv_buffer_size(SLOW_BUFFER).map_err(failed)?;
     }
     let mut stream = match timeout(STEP, socket.connect(address)).await {
-        Ok(connected) => connected.map_err(ConnectionError::Connect)?,
-        Err(_) => return Err(ConnectionError::Connect(io::ErrorKind::TimedOut.into())),
+        Ok(connected) => connected.map_err(failed)?,
+        Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),
     };
     // Send small messages at once.
     stream.set_nodelay(true).map_err(ConnectionError::Connect)?;
@@ -116,7 +115,12 @@ impl AsyncRead for Paced {
 #[derive(Debug)]
 pub enum ConnectionError {
     /// The connection could not be opened.
-    Connect(io::Error),
+    Connect {
+        /// The node's address.
+        address: SocketAddr,
+        /// The cause.
+        error: io::Error,
+    },
     /// The node closed, answered in v1, or did not answer the v2 handshake.
     NoV2,
     /// The v2 handshake or session failed.
@@ -141,7 +145,7 @@ pub enum ConnectionError {
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect(error) => write!(f, "cannot connect: {error}"),
+            Self::Connect { address, error } => write!(f, "cannot connect to {address}: {error}"),
             Self::NoV2 => f.write_str(
                 "the node did not answer the v2 handshake: if it only speaks v1, use --v2 0",
             ),

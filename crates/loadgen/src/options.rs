@@ -122,7 +122,10 @@ impl fmt::Display for TrafficError {
             ),
             Self::NoPeers => f.write_str("no peers: give --v1 N, --v2 N or both"),
             Self::ManyPeers { peers } => {
-                write!(f, "{peers} peers: {MAX_PEERS} are the maximum")
+                write!(
+                    f,
+                    "{peers} peers: the maximum is {MAX_PEERS} (--v1 and --v2 together)"
+                )
             }
             Self::Long { duration } => {
                 write!(

@@ -437,7 +437,7 @@ async fn options_out_of_bounds_are_rejected() {
         ),
         (
             &|options| (options.v1, options.v2) = (usize::MAX, 1),
-            "peers: 500 are the maximum",
+            "peers: the maximum is 500",
         ),
         (&|options| (options.v1, options.v2) = (0, 0), "no peers"),
         (

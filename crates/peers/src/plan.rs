@@ -188,9 +188,9 @@ impl fmt::Display for PlanError {
             _ => "--relay-share 1",
         };
         match self {
-            Self::Empty => f.write_str(
-                "the recording has no peers to plan from: record while the node has some",
-            ),
+            Self::Empty => {
+                f.write_str("the recording has no peers: record again while peers are connected")
+            }
             Self::NotTimed => f.write_str(
                 "the recording has no CPU time per peer to plan from: record with probes (`peers \
                  record` without --rpc, or with --rpc HOST:PORT --probes)",

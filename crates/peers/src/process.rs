@@ -63,17 +63,17 @@ impl fmt::Display for ProcessError {
         match self {
             Self::None => write!(
                 f,
-                "no node runs here: there is no process called {}; choose one with --pid",
+                "no node is running on this machine (no process named {}); pass --pid PID",
                 PROGRAMS.join(", ")
             ),
             Self::Several { nodes, more } => {
-                write!(f, "several nodes run here: {}", nodes.join("; "))?;
+                write!(f, "several nodes are running: {}", nodes.join("; "))?;
                 if *more > 0 {
                     write!(f, "; and {more} more")?;
                 }
-                f.write_str("; choose one with --pid")
+                f.write_str("; pass --pid PID")
             }
-            Self::NotThere { pid } => write!(f, "there is no process {pid}"),
+            Self::NotThere { pid } => write!(f, "no process has the PID {pid}"),
             Self::Ended { pid } => write!(f, "the node, process {pid}, has ended"),
             Self::Read { path, error } => write!(f, "cannot read {}: {error}", Name(path)),
         }

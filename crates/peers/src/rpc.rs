@@ -214,19 +214,22 @@ impl fmt::Display for RpcError {
         };
         match self {
             Self::Address { address } => {
-                write!(f, "{address} is not an RPC address: use HOST:PORT")
+                write!(
+                    f,
+                    "{address} is not an RPC address: expected HOST:PORT, such as 127.0.0.1:8332"
+                )
             }
             Self::NoCookie { folder } => {
                 match folder {
                     Some(folder) => write!(f, "no cookie file, or several, in {}", Name(folder))?,
                     None => f.write_str("no cookie file: the home folder is unknown")?,
                 }
-                f.write_str("; name the file with --rpc-cookie, or the user with --rpc-user")
+                f.write_str("; pass --rpc-cookie FILE or --rpc-user NAME")
             }
             Self::Cookie { path, error } => write!(
                 f,
-                "cannot read the node's cookie {}: {error}; name the file with --rpc-cookie, or \
-                 the user with --rpc-user",
+                "cannot read the node's cookie {}: {error}; pass --rpc-cookie FILE or --rpc-user \
+                 NAME",
                 Name(path)
             ),
             Self::NoAnswer { address, error } => {

@@ -86,12 +86,11 @@ impl fmt::Display for PlacesError {
         match self {
             Self::File(error) => error.fmt(f),
             Self::NoProgram => f.write_str(
-                "it has no executable: it is a kernel thread, or has ended; choose the node's \
-                 process with --pid",
+                "it has no executable: it is a kernel thread, or has ended; pass the node's --pid",
             ),
             Self::Hidden => f.write_str(
                 "its executable is not readable, even with CAP_SYS_PTRACE: this process cannot be \
-                 observed from here; choose the node's process with --pid",
+                 observed from here; pass the node's --pid",
             ),
             Self::Malformed(what) => write!(f, "it has {what}"),
             Self::NoTracepoint(name) => write!(

@@ -270,9 +270,9 @@ impl Probes {
 
 impl Source for Probes {
     fn abilities(&self) -> &'static str {
-        "probes: CPU and wall time of every call for every peer, all messages; of peers that were \
-         connected before, neither the network nor (until the node announces a transaction to \
-         them) whether they relay transactions; never v1 or v2. --rpc HOST:PORT --probes shows all"
+        "probes: CPU time and messages of every peer, but not v1 or v2; of peers already connected \
+         neither the network nor, until transactions are announced to them, the relay flag (add \
+         --rpc HOST:PORT --probes)"
     }
 
     fn watch(

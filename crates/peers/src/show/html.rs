@@ -173,6 +173,9 @@ fn head(out: &mut String, cells: &[&str], published: bool) -> std::fmt::Result {
 }
 
 fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
+    if report.together.is_none() && super::lasting(report).is_empty() {
+        return Ok(());
+    }
     writeln!(out, "<h2>Connections</h2>")?;
     let Some(together) = &report.together else {
         let cells = [
@@ -184,7 +187,7 @@ fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
             "out",
         ];
         head(out, &cells, false)?;
-        for slot in &report.slots {
+        for slot in super::lasting(report) {
             let cells = [
                 slot.slot.to_owned(),
                 slot.connections.to_string(),
@@ -216,7 +219,7 @@ fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
     ];
     head(out, &cells, true)?;
     let range = |(low, high): (f64, f64)| format!("{low:.0}-{high:.0}");
-    for slot in &report.slots {
+    for slot in super::lasting(report) {
         let published = slot.published.map_or(String::new(), range);
         let mut cells = vec![slot.slot.to_owned(), slot.connections.to_string()];
         match &slot.cpu {

@@ -4,7 +4,7 @@ mod draw;
 pub mod html;
 pub mod text;
 
-use crate::report::{Report, Short};
+use crate::report::{Report, Short, SlotRow};
 use packetlane_files::printable;
 
 /// Formats a time in microseconds with its unit and three significant digits.
@@ -56,6 +56,12 @@ fn bytes(bytes: f64) -> String {
 
 /// Rows in the table of user agents.
 const AGENTS: usize = 20;
+
+/// The kinds of slots with a connection of at least a minute: the others have no rates.
+fn lasting(report: &Report) -> Vec<&SlotRow> {
+    let slots = report.slots.iter();
+    slots.filter(|row| row.connections > 0).collect()
+}
 
 /// Escapes text for HTML elements and attributes.
 fn escape(text: &str) -> String {
@@ -131,7 +137,7 @@ fn sentences(report: &Report) -> Vec<String> {
     }
     if report.stolen > 0.01 {
         said.push(format!(
-            "The hypervisor withheld {} of this machine's CPU time meanwhile (steal): the times \
+            "The hypervisor took {} of this machine's CPU time meanwhile (steal): the times \
              here are longer than they would be on a dedicated machine.",
             per_cent(report.stolen.min(1.0))
         ));

@@ -56,10 +56,11 @@ fn agent(row: &AgentRow) -> Vec<String> {
 }
 
 fn slots(out: &mut String, report: &Report) {
-    if report.slots.is_empty() {
+    let timed = report.together.is_some();
+    let slots = super::lasting(report);
+    if report.slots.is_empty() || slots.is_empty() && !timed {
         return;
     }
-    let timed = report.together.is_some();
     let _ = match timed {
         true => writeln!(
             out,
@@ -82,7 +83,7 @@ fn slots(out: &mut String, report: &Report) {
         ],
         false => vec!["", "count", "msgs/s in", "out", "bytes/s in", "out"],
     }];
-    let cells: Vec<Vec<String>> = report.slots.iter().map(|row| slot(row, timed)).collect();
+    let cells: Vec<Vec<String>> = slots.iter().map(|row| slot(row, timed)).collect();
     rows.extend(
         cells
             .iter()
