@@ -4,7 +4,7 @@ use crate::tally::Slot;
 
 /// Where the figures come from.
 pub const SOURCE: &str = "a patched Bitcoin Core on one well-known mainnet node, \
-     wall time, connections of a minute and more; weekdays and a weekend";
+     wall time, connections of at least a minute; weekdays and a weekend";
 
 /// Lowest and highest published mean time per second of a peer, in microseconds.
 #[must_use]

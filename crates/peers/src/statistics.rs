@@ -6,8 +6,8 @@ const STEP: f64 = 1.02;
 /// Number of buckets: covers values up to about 10^19.
 const BUCKETS: usize = 2210;
 
-/// A weighted distribution: a histogram whose buckets are 2 % wide, so quantiles are accurate to 1
-/// %. Mean, deviation, minimum and maximum are exact. At most 18 KB.
+/// A weighted distribution: a histogram whose buckets are 2 % wide, so quantiles are accurate to
+/// 1 %. Mean, deviation, minimum and maximum are exact. At most 18 KB.
 ///
 /// Values must not be negative; those below 1 count as 0. Each value has a weight, such as its
 /// duration.

@@ -225,7 +225,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
 
     published(out, report)?;
 
-    writeln!(out, "<h2>Words</h2>\n<dl class=\"glossary\">")?;
+    writeln!(out, "<h2>Glossary</h2>\n<dl class=\"glossary\">")?;
     for (word, meaning) in GLOSSARY {
         writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(word), escape(meaning))?;
     }

@@ -138,7 +138,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
     agents(out, report)?;
     boxes(out, report)?;
     messages(out, report)?;
-    writeln!(out, "<h2>Words</h2>\n<dl>")?;
+    writeln!(out, "<h2>Glossary</h2>\n<dl>")?;
     for (word, meaning) in GLOSSARY {
         writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(word), escape(meaning))?;
     }
