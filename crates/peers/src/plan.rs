@@ -14,10 +14,16 @@
 //! wakes more often, and each wake-up visits more peers. Transactions and blocks reach a node once,
 //! from any one peer: their number does not grow with the peers.
 //!
-//! If messages that wake the thread arrive at random at a rate of λ per second, it sleeps g(λ) = (1
-//! - e^(-λ/10)) / λ seconds at a time, and wake-ups = (1 - cost of messages) / (g(λ) + the visits
-//! of one wake-up). λ is the rate that explains the recorded wake-ups, times the ratio of planned
-//! to recorded messages.
+//! If messages that wake the thread arrive at random at a rate of λ per second, it sleeps g(λ)
+//! seconds at a time:
+//!
+//! ```text
+//! g(λ)     = (1 - e^(-λ/10)) / λ
+//! wake-ups = (1 - cost of messages) / (g(λ) + the visits of one wake-up)
+//! ```
+//!
+//! λ is the rate that explains the recorded wake-ups, times the ratio of planned to recorded
+//! messages.
 
 use crate::published;
 use crate::show::time;
