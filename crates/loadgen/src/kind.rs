@@ -108,7 +108,7 @@ impl FromStr for Mix {
         }
         match weights.iter().any(|&weight| weight > 0) {
             true => Ok(Self(weights)),
-            false => Err(MixError::Nobody),
+            false => Err(MixError::NoPeers),
         }
     }
 }
@@ -121,7 +121,7 @@ pub enum MixError {
     /// The weight is not a number from 0 to 65535.
     Weight(String),
     /// All weights are 0.
-    Nobody,
+    NoPeers,
 }
 
 impl fmt::Display for MixError {
@@ -135,7 +135,7 @@ impl fmt::Display for MixError {
                 f,
                 "{part:?}: expected a kind, = and a weight from 0 to 65535, like full-relay=4"
             ),
-            Self::Nobody => f.write_str("all weights are 0: give at least one kind a weight"),
+            Self::NoPeers => f.write_str("all weights are 0: give at least one kind a weight"),
         }
     }
 }
@@ -177,7 +177,7 @@ mod tests {
             ("", MixError::Kind(String::new())),
             ("slow=x", MixError::Weight("slow=x".to_owned())),
             ("slow=65536", MixError::Weight("slow=65536".to_owned())),
-            ("slow=0,silent=0", MixError::Nobody),
+            ("slow=0,silent=0", MixError::NoPeers),
         ] {
             assert_eq!(text.parse::<Mix>(), Err(error), "{text}");
         }

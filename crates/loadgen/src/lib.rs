@@ -90,7 +90,7 @@ pub async fn run(
         let first = chain.start(unix_time())?;
         control.send_blocks(&first).await?;
         if !control.has(chain.tip().block_hash()).await? {
-            return Err(TrafficError::BlocksRefused);
+            return Err(TrafficError::BlocksRejected);
         }
     }
     drop(control);

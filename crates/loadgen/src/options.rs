@@ -64,10 +64,10 @@ impl Options {
         let per_second = self.rates.total();
         match () {
             () if peers == 0 => Err(TrafficError::NoPeers),
-            () if peers > MAX_PEERS => Err(TrafficError::ManyPeers { peers }),
-            () if duration > MAX_DURATION => Err(TrafficError::Long { duration }),
+            () if peers > MAX_PEERS => Err(TrafficError::TooManyPeers { peers }),
+            () if duration > MAX_DURATION => Err(TrafficError::TooLong { duration }),
             () if per_second > MAX_RATE || per_second.is_nan() => {
-                Err(TrafficError::Fast { per_second })
+                Err(TrafficError::TooFast { per_second })
             }
             () => Ok(()),
         }
@@ -86,17 +86,17 @@ pub enum TrafficError {
     /// No peers requested.
     NoPeers,
     /// More than [`MAX_PEERS`] peers.
-    ManyPeers {
+    TooManyPeers {
         /// Their number.
         peers: usize,
     },
     /// Longer than [`MAX_DURATION`].
-    Long {
+    TooLong {
         /// The duration.
         duration: Duration,
     },
     /// More than [`MAX_RATE`] messages per second.
-    Fast {
+    TooFast {
         /// The rate.
         per_second: f64,
     },
@@ -109,7 +109,7 @@ pub enum TrafficError {
     /// No blocks can be built on the node's chain.
     Chain(ChainError),
     /// The node did not accept the first blocks.
-    BlocksRefused,
+    BlocksRejected,
 }
 
 impl fmt::Display for TrafficError {
@@ -121,19 +121,19 @@ impl fmt::Display for TrafficError {
                  If the node is yours, confirm with --not-loopback and --i-own-this-node"
             ),
             Self::NoPeers => f.write_str("no peers: give --v1 N, --v2 N or both"),
-            Self::ManyPeers { peers } => {
+            Self::TooManyPeers { peers } => {
                 write!(
                     f,
                     "{peers} peers: the maximum is {MAX_PEERS} (--v1 and --v2 together)"
                 )
             }
-            Self::Long { duration } => {
+            Self::TooLong { duration } => {
                 write!(
                     f,
                     "{duration:?} is too long: the maximum is {MAX_DURATION:?}"
                 )
             }
-            Self::Fast { per_second } => write!(
+            Self::TooFast { per_second } => write!(
                 f,
                 "{per_second:.0} messages per second are too many: the maximum is {MAX_RATE}; \
                  lower --factor"
@@ -142,7 +142,7 @@ impl fmt::Display for TrafficError {
             Self::Connection(error) => error.fmt(f),
             Self::Headers => f.write_str("the node's headers message is malformed"),
             Self::Chain(error) => error.fmt(f),
-            Self::BlocksRefused => f.write_str(
+            Self::BlocksRejected => f.write_str(
                 "the node did not accept the first blocks: see its log, and start it with an \
                  empty data directory",
             ),
