@@ -1,37 +1,37 @@
-//! What has passed for a peer, and what that cost.
+//! Traffic and CPU time of a peer.
 
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use std::time::Duration;
 
-/// Message types that are counted by name, each way. Nodes send some thirty; a peer may invent as
-/// many as it likes.
+/// Message types counted by name, per direction. Nodes send about thirty; a peer may invent any
+/// number.
 const MAX_TYPES: usize = 40;
 
-/// Messages of one type, one way.
+/// Messages of one type, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeCount {
-    /// The type, or none for all that came after the first forty types.
+    /// The type; `None` for all types after the first forty.
     pub message_type: Option<MessageType>,
-    /// How many.
+    /// Number of messages.
     pub messages: u64,
-    /// Their payloads' bytes.
+    /// Total length of their payloads.
     pub bytes: u64,
 }
 
-/// What has passed one way.
+/// Traffic in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Passed {
-    /// Bytes as the network has them.
+pub struct Traffic {
+    /// Bytes on the wire.
     pub bytes: u64,
-    /// Messages by type, in the order in which each type came first.
+    /// Messages by type, in order of first appearance.
     pub types: Vec<TypeCount>,
-    /// Messages from or for a v2 peer that were dropped: of unknown type, malformed or damaged.
+    /// Messages from or to a v2 peer that were dropped: unknown type, malformed or damaged.
     pub ignored: u64,
 }
 
-impl Passed {
-    /// Nothing, of each type that nodes send and of all others together.
+impl Traffic {
+    /// Zero counts for each type that nodes send, and for all others together.
     pub(crate) fn of_known_types() -> Self {
         let known = MessageType::known().iter().copied().map(Some);
         let nothing = |message_type| TypeCount {
@@ -46,16 +46,16 @@ impl Passed {
         }
     }
 
-    /// Adds what has passed of the same types; what has passed of others is counted as that of none.
+    /// Adds other traffic. Types that are not listed here are counted with `None`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.ignored += other.ignored;
         for count in &other.types {
             let types = &mut self.types;
-            let place = |of| types.iter().position(|to| to.message_type == of);
-            if let Some(place) = place(count.message_type).or_else(|| place(None)) {
-                types[place].messages += count.messages;
-                types[place].bytes += count.bytes;
+            let index = |of| types.iter().position(|to| to.message_type == of);
+            if let Some(index) = index(count.message_type).or_else(|| index(None)) {
+                types[index].messages += count.messages;
+                types[index].bytes += count.bytes;
             }
         }
     }
@@ -68,8 +68,8 @@ impl Passed {
 
     pub(crate) fn count(&mut self, message_type: MessageType, payload_len: usize) {
         let is_same = |count: &TypeCount| count.message_type == Some(message_type);
-        let place = match self.types.iter().position(is_same) {
-            Some(place) => place,
+        let index = match self.types.iter().position(is_same) {
+            Some(index) => index,
             None => {
                 if self.types.len() <= MAX_TYPES {
                     let is_named = self.types.len() < MAX_TYPES;
@@ -82,35 +82,35 @@ impl Passed {
                 self.types.len() - 1
             }
         };
-        self.types[place].messages += 1;
-        self.types[place].bytes += payload_len as u64;
+        self.types[index].messages += 1;
+        self.types[index].bytes += payload_len as u64;
     }
 }
 
-/// What has passed for a peer.
+/// Traffic and CPU time of a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// From the peer.
-    pub received: Passed,
+    pub received: Traffic,
     /// To the peer.
-    pub sent: Passed,
-    /// Its share of the CPU time of the turns that it was in: by its system calls and its bytes.
+    pub sent: Traffic,
+    /// The peer's share of the CPU time of its turns, by system calls and bytes.
     pub cpu: Duration,
 }
 
-/// Counts the messages of v1 bytes that pass as they are. Bytes that are not v1 of this network end
-/// the counting, and nothing else.
+/// Counts messages in a v1 byte stream that is relayed unchanged. Stops counting at bytes that are
+/// not v1 of this network; the relay goes on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scanner {
     header: Vec<u8>,
-    /// Bytes of the payload that are still to come.
+    /// Bytes left of the current payload.
     skip: usize,
-    is_lost: bool,
+    is_out_of_sync: bool,
 }
 
 impl Scanner {
-    pub(crate) fn scan(&mut self, magic: [u8; 4], mut bytes: &[u8], passed: &mut Passed) {
-        while !bytes.is_empty() && !self.is_lost {
+    pub(crate) fn scan(&mut self, magic: [u8; 4], mut bytes: &[u8], traffic: &mut Traffic) {
+        while !bytes.is_empty() && !self.is_out_of_sync {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = &bytes[skipped..];
@@ -122,17 +122,17 @@ impl Scanner {
             }
             match header(magic, &self.header) {
                 Some((message_type, payload_len)) => {
-                    passed.count(message_type, payload_len);
+                    traffic.count(message_type, payload_len);
                     self.skip = payload_len;
                 }
-                None => self.is_lost = true,
+                None => self.is_out_of_sync = true,
             }
             self.header.clear();
         }
     }
 }
 
-/// Type and payload length of a header.
+/// Parses type and payload length from a header.
 fn header(magic: [u8; 4], bytes: &[u8]) -> Option<(MessageType, usize)> {
     let name = bytes.strip_prefix(&magic)?.first_chunk::<12>()?;
     let len = bytes.get(16..20)?.try_into().ok()?;
@@ -146,7 +146,7 @@ mod tests {
     use packetlane::bitcoin::Network;
 
     #[test]
-    fn v1_messages_are_counted_however_they_are_cut() {
+    fn v1_messages_are_counted_however_they_are_split() {
         let magic = Network::Regtest.magic();
         let [ping, inv] = [MessageType::literal("ping"), MessageType::literal("inv")];
         let mut wire = Vec::new();
@@ -156,28 +156,28 @@ mod tests {
         }
         wire.extend([0; 30]);
         for piece in [1, 2, 23, 24, 25, 1000, wire.len()] {
-            let (mut scanner, mut passed) = (Scanner::default(), Passed::default());
+            let (mut scanner, mut traffic) = (Scanner::default(), Traffic::default());
             for piece in wire.chunks(piece) {
-                scanner.scan(magic, piece, &mut passed);
+                scanner.scan(magic, piece, &mut traffic);
             }
-            let types: Vec<_> = passed.types.iter().map(|count| count.messages).collect();
+            let types: Vec<_> = traffic.types.iter().map(|count| count.messages).collect();
             assert_eq!(types, [4, 4]);
-            assert_eq!(passed.types[1].bytes, 3009);
+            assert_eq!(traffic.types[1].bytes, 3009);
         }
     }
 
     #[test]
     fn invented_types_are_counted_together() {
-        let mut passed = Passed::default();
+        let mut traffic = Traffic::default();
         for number in 0..100 {
             let name = format!("t{number}");
-            passed.count(MessageType::new(name.as_bytes()).unwrap(), 1);
+            traffic.count(MessageType::new(name.as_bytes()).unwrap(), 1);
         }
         assert_eq!(
-            (passed.types.len(), passed.messages()),
+            (traffic.types.len(), traffic.messages()),
             (MAX_TYPES + 1, 100)
         );
-        let others = passed.types[MAX_TYPES];
+        let others = traffic.types[MAX_TYPES];
         assert_eq!((others.message_type, others.messages), (None, 60));
     }
 }

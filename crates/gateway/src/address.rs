@@ -1,16 +1,15 @@
-//! Addresses of peers: their network groups, how many of each have not shaken hands, and the
-//! loopback address from which each reaches the node.
+//! Peer addresses: network groups, counts of half-open connections, and the loopback address that
+//! represents each peer to the node.
 
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// A secret that nobody outside knows, so that nobody can choose another's address.
+/// Known only to this process, so that no peer can choose its loopback address.
 pub(crate) type Secret = [u8; 32];
 
-/// The first bytes of an address that are its network group: as Bitcoin Core has it for addresses
-/// without a map of networks.
+/// The bytes of an address that identify its network group, as in Bitcoin Core without an asmap.
 fn group(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets()[..2].to_vec(),
@@ -18,7 +17,8 @@ fn group(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The bytes of an address that one holder has: who has one address of a /64 has all of them.
+/// The bytes of an address that identify its owner: the owner of one IPv6 address has the whole
+/// /64.
 fn holder(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -26,16 +26,16 @@ fn holder(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// An IPv4 address as such, also where a socket takes both families and has it as IPv6.
+/// Converts an IPv4-mapped IPv6 address, as a dual-stack socket reports it, to IPv4.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => (ip, address.port()).into(),
-        // With its scope.
+        // Keeps the scope.
         IpAddr::V6(_) => address,
     }
 }
 
-/// How many there are of each address and network group.
+/// Counts by address and by network group.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     all: usize,
@@ -58,7 +58,7 @@ impl Groups {
         self.groups.get(&group).copied().unwrap_or(0)
     }
 
-    /// Adds one, of which a balancer may not have said the address yet.
+    /// Adds one. The address is `None` until a load balancer has told it.
     pub(crate) fn add(&mut self, address: Option<IpAddr>) {
         self.all += 1;
         let Some(address) = address.map(|address| address.to_canonical()) else {
@@ -68,7 +68,7 @@ impl Groups {
         *self.groups.entry(group(address)).or_default() += 1;
     }
 
-    /// Takes away one that was added.
+    /// Removes one that was added.
     pub(crate) fn remove(&mut self, address: Option<IpAddr>) {
         self.all -= 1;
         let Some(address) = address.map(|address| address.to_canonical()) else {
@@ -89,8 +89,8 @@ impl Groups {
     }
 }
 
-/// 127.x.y.z: x by the peer's network group, y and z by its address. Never 127.0.y.z, where other
-/// programs are, nor the broadcast address.
+/// The loopback address 127.x.y.z for a peer: x from its network group, y and z from its address.
+/// Never 127.0.y.z, which other programs use, nor the broadcast address.
 pub(crate) fn loopback(secret: &Secret, peer: IpAddr) -> Ipv4Addr {
     let peer = peer.to_canonical();
     let group = group(peer);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_there_is_counted() {
+    fn addresses_and_groups_are_counted() {
         let mut groups = Groups::default();
         let [a, b, c] = ["203.0.113.5", "203.0.113.6", "2001:db8::1"].map(|a| a.parse().unwrap());
         for address in [a, a, b, c] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_addresses_are_written_as_such() {
+    fn mapped_ipv4_addresses_become_ipv4() {
         for (address, expected) in [
             ("[::ffff:203.0.113.5]:1", "203.0.113.5:1"),
             ("203.0.113.5:1", "203.0.113.5:1"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_of_their_group() {
+    fn loopback_addresses_follow_the_network_group() {
         let of = |address: &str| loopback(&[7; 32], address.parse().unwrap()).octets();
         assert_eq!(of("203.0.113.5"), of("203.0.113.5"));
         assert_eq!(of("203.0.113.5"), of("::ffff:203.0.113.5"));

@@ -1,5 +1,5 @@
-//! What all connections of a gateway take together, in all of its threads, and the limits of that.
-//! Inbound connections and the node's own are counted apart.
+//! Limits on what all connections of a gateway use together, across its threads. Inbound
+//! connections and the node's own have separate limits.
 
 use crate::address::Groups;
 use crate::dial::lock;
@@ -8,24 +8,24 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// Who has connected.
+/// Which side opened the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The peer.
+    /// The peer connected to us.
     Inbound,
-    /// The node.
+    /// The node connects to the peer.
     Outbound,
 }
 
 names! {
-    /// A word for it.
+    /// The name used in logs, metrics and JSON.
     Direction {
         Self::Inbound => "inbound",
         Self::Outbound => "outbound",
     }
 }
 
-/// Which limit a refused connection has met.
+/// The limit that refused a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -37,16 +37,16 @@ pub enum Refusal {
     HalfOpenAddress,
     /// [`Limits::half_open_group`](crate::Limits::half_open_group).
     HalfOpenGroup,
-    /// The process, or the system, can open no more files.
+    /// The process or the system has too many open files.
     Files,
     /// [`Limits::outbound_connections`](crate::Limits::outbound_connections).
     OutboundConnections,
-    /// The same as [`Refusal::Files`], of a connection of the node's own.
+    /// Like [`Refusal::Files`], for one of the node's own connections.
     OutboundFiles,
 }
 
 names! {
-    /// The setting's name. Those of the node's own connections begin with "outbound-".
+    /// The name of the setting. Limits on the node's own connections begin with "outbound-".
     Refusal {
         Self::Connections => "connections",
         Self::HalfOpen => "half-open",
@@ -58,12 +58,12 @@ names! {
     }
 }
 
-/// What the connections of all threads take.
+/// What the connections of all threads use.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    /// Locked when a connection begins and ends, and when it has shaken hands.
+    /// Locked when a connection starts, finishes its handshake, or ends.
     connections: Mutex<Connections>,
-    /// Bytes that connections of each direction hold, as the threads have last published them.
+    /// Bytes held per direction, as last published by the threads.
     memory: [AtomicUsize; 2],
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct Budget {
 struct Connections {
     inbound: usize,
     outbound: usize,
-    /// Inbound ones that have not shaken hands.
+    /// Inbound connections whose handshake is not done.
     half_open: Groups,
-    /// Outbound ones of clients that have not shown the password yet.
+    /// Outbound connections whose client has not shown the password yet.
     unauthenticated: Groups,
 }
 
 impl Connections {
-    /// Whether too many of an address have not shaken hands.
+    /// Checks the half-open limits of an address and its network group.
     fn check_address(&self, address: IpAddr, limits: &Limits) -> Result<(), Refusal> {
         if self.half_open.of_address(address) >= limits.half_open_address {
             Err(Refusal::HalfOpenAddress)
@@ -91,15 +91,14 @@ impl Connections {
 }
 
 impl Budget {
-    /// Takes a place for one more connection. The address is that of an inbound peer, if it is known
-    /// yet: a balancer has yet to say for whom it connects. Of an outbound connection it is that of a
-    /// client that has to show a password.
+    /// Reserves a slot for one more connection. `address` is that of an inbound peer, if no load
+    /// balancer has yet to tell it, or that of a SOCKS client that must show a password.
     pub(crate) fn admit(
         self: &Arc<Self>,
         direction: Direction,
         address: Option<IpAddr>,
         limits: &Limits,
-    ) -> Result<Place, Refusal> {
+    ) -> Result<Permit, Refusal> {
         let mut connections = lock(&self.connections);
         let kind = match direction {
             Direction::Outbound => {
@@ -136,16 +135,16 @@ impl Budget {
             }
         };
         drop(connections);
-        Ok(Place {
+        Ok(Permit {
             budget: Arc::clone(self),
             kind,
         })
     }
 }
 
-/// A connection's place in the budget. It is free again when this is dropped.
+/// A connection's slot in the budget. Dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     budget: Arc<Budget>,
     kind: Kind,
 }
@@ -153,16 +152,16 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Outbound,
-    /// Outbound, before its client has shown the password.
+    /// Outbound, before the client has shown the password.
     Unauthenticated(IpAddr),
-    /// Inbound, before the end of the handshake.
+    /// Inbound, before the handshake is done.
     HalfOpen(Option<IpAddr>),
     Inbound,
 }
 
-impl Place {
-    /// Notes the address of a peer for which a balancer has connected.
-    pub(crate) fn introduce(&mut self, address: IpAddr, limits: &Limits) -> Result<(), Refusal> {
+impl Permit {
+    /// Records the peer's address once a load balancer has told it.
+    pub(crate) fn set_address(&mut self, address: IpAddr, limits: &Limits) -> Result<(), Refusal> {
         if let Kind::HalfOpen(before) = self.kind {
             let mut connections = lock(&self.budget.connections);
             connections.check_address(address, limits)?;
@@ -173,7 +172,7 @@ impl Place {
         Ok(())
     }
 
-    /// Notes that the client has shown the password.
+    /// Records that the client has shown the password.
     pub(crate) fn authenticate(&mut self) {
         if let Kind::Unauthenticated(address) = self.kind {
             let mut connections = lock(&self.budget.connections);
@@ -182,8 +181,8 @@ impl Place {
         }
     }
 
-    /// Notes the end of the handshake.
-    pub(crate) fn shake_hands(&mut self) {
+    /// Records that the handshake is done.
+    pub(crate) fn handshake_done(&mut self) {
         if let Kind::HalfOpen(address) = self.kind {
             lock(&self.budget.connections).half_open.remove(address);
             self.kind = Kind::Inbound;
@@ -191,7 +190,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut connections = lock(&self.budget.connections);
         match self.kind {
@@ -209,13 +208,13 @@ impl Drop for Place {
     }
 }
 
-/// Bytes that one thread's connections hold. They count no more when this is dropped.
+/// Bytes held by one thread's connections. Dropping it subtracts them from the budget.
 #[derive(Debug)]
 pub(crate) struct Memory {
     budget: Arc<Budget>,
-    /// Of each direction.
+    /// Per direction.
     held: [usize; 2],
-    /// What of that the budget has.
+    /// The part that is included in the budget.
     published: [usize; 2],
 }
 
@@ -228,15 +227,15 @@ impl Memory {
         }
     }
 
-    /// Notes that a connection holds `after` bytes, and no longer `before`.
+    /// Replaces `before` bytes of a connection by `after`.
     pub(crate) fn change(&mut self, direction: Direction, before: usize, after: usize) {
         let held = &mut self.held[direction as usize];
         *held = *held + after - before;
     }
 
-    /// Whether this thread is to close connections of a direction: all threads together hold too
-    /// much, and this one more than its equal share. While the total is too high, at least one thread is
-    /// above its share; threads below theirs close nothing.
+    /// Whether this thread must close connections of a direction: all threads together hold too
+    /// much, and this one holds more than its equal share. If the total is too high, at least one
+    /// thread exceeds its share; threads below theirs close nothing.
     pub(crate) fn is_over(
         &mut self,
         direction: Direction,
@@ -251,7 +250,7 @@ impl Memory {
         self.publish(direction as usize) > limit && held > limit / threads
     }
 
-    /// Publishes what this thread holds. How much all threads hold then.
+    /// Publishes this thread's count. Returns the total of all threads.
     fn publish(&mut self, of: usize) -> usize {
         let more = self.held[of].wrapping_sub(self.published[of]);
         self.published[of] = self.held[of];
@@ -275,7 +274,7 @@ mod tests {
     use Direction::{Inbound, Outbound};
 
     #[test]
-    fn each_place_is_given_back_once() {
+    fn each_slot_is_freed_once() {
         let budget = Arc::<Budget>::default();
         let limits = Limits {
             connections: 3,
@@ -294,12 +293,12 @@ mod tests {
             );
             let mut second = admit(Inbound, None).unwrap();
             assert_eq!(admit(Inbound, None).unwrap_err(), Refusal::HalfOpen);
-            let refused = second.introduce(a, &limits);
+            let refused = second.set_address(a, &limits);
             assert_eq!(refused.unwrap_err(), Refusal::HalfOpenAddress);
-            second.introduce(b, &limits).unwrap();
-            first.shake_hands();
-            first.shake_hands();
-            second.shake_hands();
+            second.set_address(b, &limits).unwrap();
+            first.handshake_done();
+            first.handshake_done();
+            second.handshake_done();
             let _third = admit(Inbound, Some(a)).unwrap();
             assert_eq!(admit(Inbound, Some(b)).unwrap_err(), Refusal::Connections);
             let _own = admit(Outbound, None).unwrap();
@@ -313,9 +312,9 @@ mod tests {
         );
     }
 
-    /// Clients that show no password take a few places of the node's own, for each address.
+    /// Clients without the password get only a few outbound slots per address.
     #[test]
-    fn unauthenticated_clients_leave_places() {
+    fn unauthenticated_clients_leave_slots_free() {
         let budget = Arc::<Budget>::default();
         let limits = Limits {
             outbound_connections: 10,
@@ -334,7 +333,8 @@ mod tests {
         assert_eq!((left.outbound, left.unauthenticated.all()), (0, 0));
     }
 
-    /// A thread closes only what it has above its share, and only of the direction that has too much.
+    /// A thread closes only what exceeds its share, and only in the direction that exceeds its
+    /// limit.
     #[test]
     fn threads_below_their_share_close_nothing() {
         let budget = Arc::<Budget>::default();

@@ -1,4 +1,4 @@
-//! How peers are reached: names looked up, sockets that connect, and who is known to speak v1 only.
+//! Reaching peers: name lookups, connecting sockets, and the peers known to speak v1 only.
 
 use crate::socks::Target;
 use mio::net::TcpStream;
@@ -10,25 +10,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Linux's number for a connection that is under way.
+/// Linux errno value of a non-blocking connect in progress.
 const EINPROGRESS: i32 = 115;
 
-/// Names that wait to be looked up. Nodes ask for a dozen, when they start.
+/// Maximum lookups in the queue. A node asks for about a dozen names when it starts.
 const MAX_LOOKUPS: usize = 256;
 
-/// Names that are looked up at a time. One whose servers are silent takes some 10 seconds.
+/// Maximum lookups at a time. A name whose servers do not answer takes about 10 seconds.
 const MAX_THREADS: usize = 8;
 
-/// Addresses of a name that are tried. DNS seeds give dozens.
+/// Maximum addresses tried per name. DNS seeds return dozens.
 const MAX_ADDRESSES: usize = 8;
 
-/// Peers that are remembered to speak v1 only. There are some ten thousand reachable nodes.
+/// Maximum peers remembered as v1 only. There are about ten thousand reachable nodes.
 const MAX_KNOWN: usize = 16 * 1024;
 
-/// After that time a peer is tried by v2 again: it may have a new version.
+/// How long a peer is remembered as v1 only. It may be upgraded, so v2 is tried again after this
+/// time.
 const KNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Begins to connect, from `source` if there is one.
+/// Starts connecting, from the address `source` if there is one.
 pub(crate) fn connect(to: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
@@ -38,7 +39,7 @@ pub(crate) fn connect(to: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpS
     }
     match socket.connect(&to.into()) {
         Ok(()) => {}
-        // It tells by an event when it is connected.
+        // An event reports when it is connected.
         Err(error)
             if error.raw_os_error() == Some(EINPROGRESS)
                 || error.kind() == ErrorKind::WouldBlock => {}
@@ -47,7 +48,7 @@ pub(crate) fn connect(to: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpS
     Ok(TcpStream::from_std(socket.into()))
 }
 
-/// Whether a socket that connects has connected; an error if it cannot.
+/// Whether a connecting socket has connected. Returns an error if it failed.
 pub(crate) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
@@ -59,29 +60,29 @@ pub(crate) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Where a name leads: at least one address, the best one first.
-pub(crate) type Found = io::Result<Vec<SocketAddr>>;
+/// The addresses of a name: at least one, the preferred one first.
+pub(crate) type LookupResult = io::Result<Vec<SocketAddr>>;
 
-/// Looks names up for all threads of a gateway, a few at a time, in threads of its own: the
-/// system's resolver blocks, and for a name whose servers are silent it does so for long.
+/// Looks up names for all threads of a gateway, in a few threads of its own: the system's resolver
+/// blocks, for a long time if the name's servers do not answer.
 pub(crate) struct Resolver {
-    look_up: fn(&str, u16) -> Found,
+    look_up: fn(&str, u16) -> LookupResult,
     state: Mutex<Lookups>,
 }
 
 #[derive(Default)]
 struct Lookups {
-    waiting: VecDeque<Question>,
-    /// Each looks up one name after the other, and ends when none waits.
+    waiting: VecDeque<Lookup>,
+    /// Each thread works until the queue is empty.
     threads: usize,
 }
 
-struct Question {
+struct Lookup {
     name: String,
     port: u16,
-    /// Gone when nobody waits for the answer any more.
-    asker: Weak<()>,
-    answer: Box<dyn FnOnce(Found) + Send>,
+    /// Dead when nobody waits for the answer any more.
+    waiter: Weak<()>,
+    answer: Box<dyn FnOnce(LookupResult) + Send>,
 }
 
 impl Default for Resolver {
@@ -91,29 +92,29 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    pub(crate) fn new(look_up: fn(&str, u16) -> Found) -> Self {
+    pub(crate) fn new(look_up: fn(&str, u16) -> LookupResult) -> Self {
         Self {
             look_up,
             state: Mutex::default(),
         }
     }
 
-    /// Has a name looked up. `answer` is called in a thread of the resolver, unless what is returned is
-    /// dropped before the lookup begins.
+    /// Queues a lookup. `answer` is called on a thread of the resolver, unless the returned handle
+    /// is dropped before the lookup starts.
     ///
     /// # Errors
     ///
-    /// If too many names wait, or there is no thread for them.
-    pub(crate) fn ask(
+    /// Too many lookups are queued, or no thread can be started.
+    pub(crate) fn request(
         self: &Arc<Self>,
         name: &str,
         port: u16,
-        answer: impl FnOnce(Found) + Send + 'static,
+        answer: impl FnOnce(LookupResult) + Send + 'static,
     ) -> io::Result<Arc<()>> {
-        let asker = Arc::new(());
+        let waiter = Arc::new(());
         let mut state = lock(&self.state);
         if state.waiting.len() >= MAX_LOOKUPS {
-            state.waiting.retain(Question::is_wanted);
+            state.waiting.retain(Lookup::is_wanted);
         }
         if state.waiting.len() >= MAX_LOOKUPS {
             return Err(io::Error::other("too many names are being looked up"));
@@ -129,27 +130,27 @@ impl Resolver {
                 Err(_) => {}
             }
         }
-        state.waiting.push_back(Question {
+        state.waiting.push_back(Lookup {
             name: name.to_owned(),
             port,
-            asker: Arc::downgrade(&asker),
+            waiter: Arc::downgrade(&waiter),
             answer: Box::new(answer),
         });
-        Ok(asker)
+        Ok(waiter)
     }
 
     fn run(&self) {
-        while let Some(question) = self.next() {
-            (question.answer)((self.look_up)(&question.name, question.port));
+        while let Some(lookup) = self.next() {
+            (lookup.answer)((self.look_up)(&lookup.name, lookup.port));
         }
     }
 
-    /// The next name that somebody waits for. If there is none, the thread is to end.
-    fn next(&self) -> Option<Question> {
+    /// The next lookup that is still wanted. If there is none, the thread must end.
+    fn next(&self) -> Option<Lookup> {
         let mut state = lock(&self.state);
-        while let Some(question) = state.waiting.pop_front() {
-            if question.is_wanted() {
-                return Some(question);
+        while let Some(lookup) = state.waiting.pop_front() {
+            if lookup.is_wanted() {
+                return Some(lookup);
             }
         }
         state.threads -= 1;
@@ -157,20 +158,23 @@ impl Resolver {
     }
 }
 
-impl Question {
+impl Lookup {
     fn is_wanted(&self) -> bool {
-        self.asker.strong_count() > 0
+        self.waiter.strong_count() > 0
     }
 }
 
-/// As the system resolves names.
-fn addresses(name: &str, port: u16) -> Found {
+/// Uses the system's resolver.
+fn addresses(name: &str, port: u16) -> LookupResult {
     let found: Vec<_> = (name, port)
         .to_socket_addrs()?
         .take(MAX_ADDRESSES)
         .collect();
     match found.is_empty() {
-        true => Err(io::Error::new(ErrorKind::NotFound, "it has no address")),
+        true => Err(io::Error::new(
+            ErrorKind::NotFound,
+            "the name has no address",
+        )),
         false => Ok(found),
     }
 }
@@ -179,11 +183,11 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Peers that did not answer by v2, and then spoke v1.
+/// Peers that did not answer over v2, and then spoke v1.
 #[derive(Debug, Default)]
 pub(crate) struct KnownV1 {
     until: HashMap<Target, Instant>,
-    /// The oldest first. Holds each as often as it was added.
+    /// Oldest first; a peer that was added twice is in here twice.
     order: VecDeque<Target>,
 }
 
@@ -212,8 +216,8 @@ mod tests {
     static SLOW_MAY_END: AtomicBool = AtomicBool::new(false);
     static LOOKED_UP: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-    /// Names that begin with "slow" take as long as the test likes.
-    fn look_up(name: &str, port: u16) -> Found {
+    /// Names that begin with "slow" take as long as the test wants.
+    fn look_up(name: &str, port: u16) -> LookupResult {
         lock(&LOOKED_UP).push(name.to_owned());
         while name.starts_with("slow") && !SLOW_MAY_END.load(Relaxed) {
             thread::sleep(Duration::from_millis(1));
@@ -222,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn slow_names_hold_up_no_others_and_abandoned_ones_are_not_looked_up() {
+    fn slow_lookups_delay_no_others_and_cancelled_ones_are_skipped() {
         let resolver = Arc::new(Resolver::new(look_up));
         let (tell, found) = channel();
         let ask = |name: &str| {
             let tell = tell.clone();
-            resolver.ask(name, 8333, move |_| tell.send(()).unwrap())
+            resolver.request(name, 8333, move |_| tell.send(()).unwrap())
         };
         let slow = |number: usize| ask(&format!("slow{number}")).unwrap();
         let limit = Duration::from_secs(20);
@@ -236,7 +240,7 @@ mod tests {
             let _fast = ask("fast").unwrap();
             found.recv_timeout(limit).expect("a thread is left for it");
         }
-        // Now none is left.
+        // Now all threads are busy.
         let _last = slow(MAX_THREADS);
         let all_begun = || lock(&LOOKED_UP).len() == 20 + MAX_THREADS;
         while !all_begun() {
@@ -258,7 +262,7 @@ mod tests {
         let looked_up = std::mem::take(&mut *lock(&LOOKED_UP));
         assert!(looked_up.contains(&"wanted".to_owned()));
         assert!(!looked_up.contains(&"abandoned".to_owned()));
-        // The threads end.
+        // The threads end when nothing is queued.
         while lock(&resolver.state).threads > 0 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_v1_is_known_for_a_while_and_not_without_bound() {
+    fn v1_only_peers_are_remembered_for_a_limited_time_and_number() {
         let mut known = KnownV1::default();
         let start = Instant::now();
         let peer = |number: usize| Target::Name(format!("peer{number}"), 8333);

@@ -1,9 +1,9 @@
-//! The threads of a gateway.
+//! The gateway and its threads.
 
 use crate::address::Secret;
 use crate::budget::Budget;
 use crate::dial::{KnownV1, Resolver, lock};
-use crate::door::{BACKLOG, Door, Listener, Spare};
+use crate::listener::{BACKLOG, Listener, ListenerKind, ReservedFd};
 use crate::ring::Ring;
 use crate::settings::{Io, Settings};
 use crate::worker::{Event, Peer, Request, Turns, WAKER, Worker};
@@ -18,7 +18,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// A running gateway. Stops when it is dropped.
+/// A running gateway. Dropping it stops it.
 #[derive(Debug)]
 pub struct Gateway {
     settings: Settings,
@@ -29,60 +29,65 @@ pub struct Gateway {
 struct Thread {
     requests: Sender<Request>,
     waker: Arc<Waker>,
-    /// As the thread has last published them.
+    /// The statistics as last published by the thread.
     turns: Arc<Mutex<Turns>>,
     handle: JoinHandle<io::Result<()>>,
 }
 
 impl Thread {
-    /// Whether it has ended can be seen by its handle; then nobody answers.
-    fn ask(&self, request: Request) {
+    /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
+    fn send(&self, request: Request) {
         let _ = self.requests.send(request);
-        // A thread that is not woken now looks within a second.
+        // If the wake-up fails, the thread sees the request within a second.
         let _ = self.waker.wake();
     }
 }
 
-/// Why there is no gateway, or no more.
+/// Why a gateway did not start, or failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// It is told to listen nowhere.
-    Nowhere,
-    /// It cannot listen there.
+    /// The settings have no address to listen on.
+    NoListener,
+    /// An address cannot be listened on.
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// A socket was passed that is not one of those where it is told to listen.
-    Passed(SocketAddr),
-    /// The system gives no threads, events or random numbers.
+    /// The process was given a listening socket whose address is in no setting.
+    UnexpectedSocket(SocketAddr),
+    /// The system refused threads, an event queue or random numbers.
     System(io::Error),
-    /// It is told to use io_uring, and the kernel has none or does not allow it.
+    /// io_uring is required by the settings, but not available.
     NoIoUring(io::Error),
-    /// A setting that cannot be changed while it runs, by its name.
-    Fixed(&'static str),
-    /// A thread has panicked: an error of this program.
+    /// The named setting cannot be changed while the gateway runs.
+    RestartRequired(&'static str),
+    /// A thread panicked, which is a bug.
     Panicked,
 }
 
 impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nowhere => f.write_str("the gateway is told to listen nowhere"),
+            Self::NoListener => {
+                f.write_str("no address to listen on: set inbound, socks or transparent")
+            }
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
-            Self::Passed(address) => {
+            Self::UnexpectedSocket(address) => {
                 write!(
                     f,
-                    "a socket was passed that listens on {address}: no setting says so"
+                    "the process was given a socket that listens on {address}, but no setting has this address"
                 )
             }
             Self::System(error) => write!(f, "the gateway cannot run: {error}"),
-            Self::NoIoUring(error) => write!(f, "no io_uring here: {error}"),
-            Self::Fixed(name) => write!(f, "{name} cannot be changed while the gateway runs"),
-            Self::Panicked => f.write_str("a thread of the gateway has panicked"),
+            Self::NoIoUring(error) => write!(f, "io_uring is not available: {error}"),
+            Self::RestartRequired(name) => write!(
+                f,
+                "{name} cannot be changed while the gateway runs: restart it"
+            ),
+            Self::Panicked => f.write_str("a thread of the gateway panicked"),
         }
     }
 }
@@ -93,28 +98,31 @@ impl std::error::Error for GatewayError {
             Self::Listen { error, .. } | Self::System(error) | Self::NoIoUring(error) => {
                 Some(error)
             }
-            Self::Nowhere | Self::Passed(_) | Self::Fixed(_) | Self::Panicked => None,
+            Self::NoListener
+            | Self::UnexpectedSocket(_)
+            | Self::RestartRequired(_)
+            | Self::Panicked => None,
         }
     }
 }
 
 impl Gateway {
-    /// Listens and serves, in threads of its own. What happens to each peer is told to `tell`, of
-    /// which each thread has a clone.
+    /// Starts listening and serving, in threads of its own. Calls `on_event` for every event of
+    /// every peer; each thread has its own clone.
     ///
     /// # Errors
     ///
     /// See [`GatewayError`].
     pub fn start(
         settings: Settings,
-        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+        on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> Result<Self, GatewayError> {
-        Self::start_with(settings, Vec::new(), tell)
+        Self::start_with(settings, Vec::new(), on_event)
     }
 
-    /// As [`Gateway::start`], by a process that was started with sockets that listen already. Each is
-    /// for the setting with its address. All threads accept from it, and who waits in its queue when
-    /// the gateway drains is left there.
+    /// Like [`Gateway::start`], for a process that was given listening sockets, such as by systemd.
+    /// Each socket is used for the setting with its address. All threads accept from it; when the
+    /// gateway drains, connections in its queue stay there.
     ///
     /// # Errors
     ///
@@ -122,16 +130,16 @@ impl Gateway {
     pub fn start_with(
         settings: Settings,
         passed: Vec<net::TcpListener>,
-        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+        on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> Result<Self, GatewayError> {
-        Self::start_resolving(settings, passed, Resolver::default(), tell)
+        Self::start_resolving(settings, passed, Resolver::default(), on_event)
     }
 
     fn start_resolving(
         mut settings: Settings,
         passed: Vec<net::TcpListener>,
         resolver: Resolver,
-        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+        on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> Result<Self, GatewayError> {
         let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
         let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
@@ -143,7 +151,7 @@ impl Gateway {
         getrandom::fill(&mut secret)
             .map_err(|error| GatewayError::System(io::Error::other(error)))?;
         let known = Arc::<Mutex<KnownV1>>::default();
-        let spare = Arc::<Mutex<Spare>>::default();
+        let reserved_fd = Arc::<Mutex<ReservedFd>>::default();
         let budget = Arc::<Budget>::default();
         let resolver = Arc::new(resolver);
         let mut threads = Vec::new();
@@ -152,22 +160,22 @@ impl Gateway {
             let poll = Poll::new().map_err(GatewayError::System)?;
             let waker = Waker::new(poll.registry(), WAKER).map_err(GatewayError::System)?;
             let waker = Arc::new(waker);
-            let (requests, asked) = channel();
+            let (requests, received) = channel();
             let turns = Arc::<Mutex<Turns>>::default();
             let worker = Worker::new(
                 settings,
                 number,
                 secret,
                 Arc::clone(&known),
-                Arc::clone(&spare),
+                Arc::clone(&reserved_fd),
                 Arc::clone(&budget),
                 Arc::clone(&turns),
                 Arc::clone(&resolver),
                 poll,
                 Arc::clone(&waker),
                 listeners,
-                asked,
-                Box::new(tell.clone()),
+                received,
+                Box::new(on_event.clone()),
             );
             let worker = worker.map_err(GatewayError::System)?;
             let handle = std::thread::Builder::new()
@@ -184,71 +192,72 @@ impl Gateway {
         Ok(Self { settings, threads })
     }
 
-    /// Whether the kernel has io_uring and allows it.
+    /// Checks that io_uring is available.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why it is not.
     pub fn has_io_uring() -> io::Result<()> {
-        // In another thread, because the end of a ring interrupts the system calls of its own.
+        // In a thread of its own, because dropping a ring interrupts system calls of its thread.
         let probe = std::thread::spawn(|| {
             let poll = Poll::new()?;
             Ring::new(poll.as_raw_fd()).map(drop)
         });
-        let failed = |_| io::Error::other("the thread that asked has panicked");
+        let failed = |_| io::Error::other("the thread that checked for io_uring panicked");
         probe.join().map_err(failed)?
     }
 
-    /// Its settings. Ports that were left to the system are those it gave.
+    /// The current settings. Port 0 is replaced by the port that the system chose.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// All peers that are there now, those who have not shaken hands among them.
+    /// All current peers, including those whose handshake is not done.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
-        self.ask_all(Request::Peers).flatten().collect()
+        self.request_all(Request::Peers).flatten().collect()
     }
 
-    /// What each thread has done until now, always in the same order. Of a thread that has ended: what
-    /// it had done then.
+    /// Statistics of each thread, always in the same order. A thread that has ended keeps its last
+    /// values.
     #[must_use]
     pub fn turns(&self) -> Vec<Turns> {
-        self.ask_all(Request::Turns).for_each(drop);
+        self.request_all(Request::Turns).for_each(drop);
         let threads = self.threads.iter();
         threads.map(|thread| lock(&thread.turns).clone()).collect()
     }
 
-    /// The answers, in any order. A thread that has ended gives none.
-    fn ask_all<T>(&self, request: fn(Sender<T>) -> Request) -> impl Iterator<Item = T> {
+    /// Sends a request to all threads. Yields the answers in any order; a thread that has ended
+    /// gives none.
+    fn request_all<T>(&self, request: fn(Sender<T>) -> Request) -> impl Iterator<Item = T> {
         let (to, answers) = channel();
         for thread in &self.threads {
-            thread.ask(request(to.clone()));
+            thread.send(request(to.clone()));
         }
         answers.into_iter()
     }
 
-    /// Goes on with other settings. Connections stay.
+    /// Changes settings. Connections stay open.
     ///
     /// # Errors
     ///
-    /// [`GatewayError::Fixed`] for what needs another gateway: where it listens, its network, its
-    /// threads. Nothing changes then.
+    /// [`GatewayError::RestartRequired`] for a setting that cannot change at run time: an address
+    /// to listen on, the network, the number of threads, the kind of I/O. Nothing changes then.
     pub fn change(&mut self, settings: Settings) -> Result<(), GatewayError> {
-        if let Some(&name) = self.fixed(&settings).first() {
-            return Err(GatewayError::Fixed(name));
+        if let Some(&name) = self.restart_required(&settings).first() {
+            return Err(GatewayError::RestartRequired(name));
         }
         self.settings = settings;
         for thread in &self.threads {
-            thread.ask(Request::Settings(Box::new(settings)));
+            thread.send(Request::Settings(Box::new(settings)));
         }
         Ok(())
     }
 
-    /// The names of those settings that differ from its own and need another gateway.
+    /// The names of the settings that differ from the current ones and cannot change at run time.
     #[must_use]
-    pub fn fixed(&self, settings: &Settings) -> Vec<&'static str> {
+    pub fn restart_required(&self, settings: &Settings) -> Vec<&'static str> {
         let old = &self.settings;
         let listen = |settings: &Settings| settings.inbound.map(|inbound| inbound.listen);
         let fixed = [
@@ -263,28 +272,29 @@ impl Gateway {
         differ.map(|(name, _)| name).collect()
     }
 
-    /// Accepts those who have begun to connect, and nobody else. The threads end with the last
-    /// connection. Another gateway that listens at the same addresses gets all others. Returns when
-    /// all threads have heard of it: who connects to a socket that was passed waits from then on.
+    /// Stops accepting connections, except those already being established. The threads end with
+    /// their last connection. Another gateway that listens on the same addresses gets all new
+    /// connections. Returns when all threads have stopped accepting; connections to a socket that
+    /// was passed to the process then wait in its queue.
     pub fn drain(&self) {
-        self.ask_all(Request::Drain).for_each(drop);
+        self.request_all(Request::Drain).for_each(drop);
     }
 
-    /// Whether all threads have ended: after [`Gateway::drain`], or by an error.
+    /// Whether all threads have ended, after [`Gateway::drain`] or by an error.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut threads = self.threads.iter();
         threads.all(|thread| thread.handle.is_finished())
     }
 
-    /// Closes all connections and waits for the threads.
+    /// Closes all connections and waits for the threads to end.
     ///
     /// # Errors
     ///
-    /// The first that a thread has met.
+    /// The first error of any thread.
     pub fn stop(&mut self) -> Result<(), GatewayError> {
         for thread in &self.threads {
-            thread.ask(Request::Stop);
+            thread.send(Request::Stop);
         }
         let ended = std::mem::take(&mut self.threads);
         ended
@@ -302,27 +312,29 @@ impl Drop for Gateway {
     }
 }
 
-/// One thread's listeners. The ports that the system gives are noted in the settings, for the other
-/// threads.
+/// Creates one thread's listeners. Ports chosen by the system are stored in the settings, for the
+/// other threads.
 fn listeners(
     settings: &mut Settings,
     passed: &[(SocketAddr, net::TcpListener)],
 ) -> Result<Vec<Listener>, GatewayError> {
     let inbound = settings.inbound.as_mut().map(|inbound| &mut inbound.listen);
-    let doors = [
-        (Door::Inbound, inbound),
-        (Door::Socks, settings.socks.as_mut()),
-        (Door::Transparent, settings.transparent.as_mut()),
+    let configured = [
+        (ListenerKind::Inbound, inbound),
+        (ListenerKind::Socks, settings.socks.as_mut()),
+        (ListenerKind::Transparent, settings.transparent.as_mut()),
     ];
     let is_set = |passed: SocketAddr| {
-        let mut addresses = doors.iter().filter_map(|(_, address)| address.as_deref());
+        let mut addresses = configured
+            .iter()
+            .filter_map(|(_, address)| address.as_deref());
         addresses.any(|address| *address == passed)
     };
     if let Some((address, _)) = passed.iter().find(|(address, _)| !is_set(*address)) {
-        return Err(GatewayError::Passed(*address));
+        return Err(GatewayError::UnexpectedSocket(*address));
     }
     let mut listeners = Vec::new();
-    for (door, address) in doors {
+    for (kind, address) in configured {
         if let Some(address) = address {
             let failed = |error| GatewayError::Listen {
                 address: *address,
@@ -335,16 +347,16 @@ fn listeners(
             };
             let socket = socket.map_err(failed)?;
             *address = socket.local_addr().map_err(failed)?;
-            listeners.push(Listener::new(door, socket, its.is_some()));
+            listeners.push(Listener::new(kind, socket, its.is_some()));
         }
     }
     match listeners.is_empty() {
-        true => Err(GatewayError::Nowhere),
+        true => Err(GatewayError::NoListener),
         false => Ok(listeners),
     }
 }
 
-/// One more of a socket that was passed.
+/// Duplicates a socket that was passed to the process.
 fn share(listener: &net::TcpListener) -> io::Result<TcpListener> {
     let listener = listener.try_clone()?;
     listener.set_nonblocking(true)?;
@@ -356,7 +368,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
-    // The kernel spreads connections over the threads, and over two gateways when one takes over.
+    // The kernel spreads connections over the threads, and over two gateways during a handover.
     socket.set_reuse_port(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -378,8 +390,8 @@ mod tests {
 
     static SLOW_MAY_END: AtomicBool = AtomicBool::new(false);
 
-    /// "mixed": at the first address nobody listens, the second one does not answer, and the third
-    /// one is a peer's. The others have one of them. "slow" takes as long as the test likes.
+    /// "mixed" has three addresses: nobody listens at the first, the second does not answer, the
+    /// third is a peer. Other names have one of them. "slow" takes as long as the test wants.
     fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let all = [1, 2, 3].map(|last| SocketAddr::from(([127, 0, 9, last], port)));
         while name == "slow" && !SLOW_MAY_END.load(Relaxed) {
@@ -392,8 +404,8 @@ mod tests {
         })
     }
 
-    /// A name's addresses are tried in their order, and one that does not answer for a part of the
-    /// time only.
+    /// The addresses of a name are tried in order; one that does not answer uses up only part of
+    /// the timeout.
     #[test]
     fn the_next_address_of_a_name_is_tried() {
         let peer = TcpListener::bind("127.0.9.3:0").unwrap();
@@ -441,25 +453,25 @@ mod tests {
         }
     }
 
-    /// A gateway that is asked by SOCKS, and resolves names as above.
+    /// A gateway with a SOCKS server that resolves names as above.
     fn proxy(
         io: Io,
-        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+        on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> (Gateway, SocketAddr) {
         let mut settings = Settings {
             socks: Some(([127, 0, 0, 1], 0).into()),
             io,
             ..Settings::new(Network::Regtest, Engine::detect().unwrap())
         };
-        // So that an address has a second.
+        // So that each address gets one second.
         settings.limits.handshake = Duration::from_secs(6);
         let resolver = Resolver::new(look_up);
-        let gateway = Gateway::start_resolving(settings, Vec::new(), resolver, tell).unwrap();
+        let gateway = Gateway::start_resolving(settings, Vec::new(), resolver, on_event).unwrap();
         let socks = gateway.settings().socks.unwrap();
         (gateway, socks)
     }
 
-    /// Asks for a connection to a name, without a password. The method and the reply are 12 bytes.
+    /// Sends a SOCKS request without a password. The method choice and the reply take 12 bytes.
     fn ask(socks: SocketAddr, name: &str, port: u16) -> TcpStream {
         let mut stream = TcpStream::connect(socks).unwrap();
         stream
@@ -472,13 +484,14 @@ mod tests {
         stream
     }
 
-    /// A node that hangs up while its name is looked up is gone at once, and its name with it.
+    /// When a node hangs up during a lookup, the connection ends at once and the lookup is
+    /// cancelled.
     #[test]
-    fn an_abandoned_name_is_noticed() {
+    fn hanging_up_cancels_a_lookup() {
         for io in [Io::Epoll, Io::Best] {
-            let (tell, told) = channel();
+            let (sender, told) = channel();
             let (_gateway, socks) = proxy(io, move |_: &Peer, event: &Event| {
-                let _ = tell.send(format!("{event:?}"));
+                let _ = sender.send(format!("{event:?}"));
             });
             let mut stream = ask(socks, "slow", 1);
             stream.read_exact(&mut [0; 2]).unwrap();

@@ -1,15 +1,16 @@
-//! A v2 transport (BIP324) for software that speaks v1.
+//! A v2 transport (BIP324) for Bitcoin software that speaks only v1.
 //!
-//! In front of a node: peers connect to the gateway, by v2 or by v1. Once a peer has shaken hands,
-//! the gateway connects to the node for it. Behind a node: the gateway is the node's proxy, and
-//! connects to peers by v2, or by v1 if they speak nothing else. Either way it carries messages
-//! from one to the other: those of a v2 peer are opened and framed for v1, and the other way round;
-//! the bytes of a v1 peer pass as they are.
+//! In front of a node: peers connect to the gateway over v2 or v1, and the gateway connects to the
+//! node for each peer whose handshake is done. Behind a node: the node uses the gateway as its
+//! SOCKS5 proxy, and the gateway connects to peers over v2, or v1 if they speak nothing else. In
+//! both cases it relays messages. Those of a v2 peer are decrypted and framed for v1, or the
+//! reverse; the bytes of a v1 peer are relayed unchanged.
 //!
-//! In the order in which to read: `settings.rs`, `translate.rs` (one message, from one framing to
-//! the other), `link.rs` (one peer and its connection to the node), `worker.rs` (the turn of all
-//! links), `gateway.rs` (the threads). `door.rs` is where they accept, `budget.rs` what all links may
-//! take together; `socks.rs` and `dial.rs` are for the node's proxy, `proxy_protocol.rs` for a balancer before the gateway.
+//! Read the files in this order: `settings.rs`, `translate.rs` (one message between the two
+//! framings), `link.rs` (one peer and its connection to the node), `worker.rs` (the event loop over
+//! all links), `gateway.rs` (the threads). `listener.rs` accepts connections, and `budget.rs` has
+//! the limits on all links together. `socks.rs` and `dial.rs` serve the node's own connections, and
+//! `proxy_protocol.rs` a load balancer in front of the gateway.
 
 #[macro_use]
 mod names;
@@ -18,9 +19,9 @@ mod account;
 mod address;
 mod budget;
 mod dial;
-mod door;
 mod gateway;
 mod link;
+mod listener;
 mod proxy_protocol;
 mod queue;
 mod ring;
@@ -29,12 +30,12 @@ mod socks;
 mod translate;
 mod worker;
 
-/// The example there is compiled.
+/// Compiles the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use account::{Account, Passed, TypeCount};
+pub use account::{Account, Traffic, TypeCount};
 pub use budget::{Direction, Refusal};
 pub use gateway::{Gateway, GatewayError};
 pub use link::{Close, Transport};

@@ -1,7 +1,7 @@
-//! One peer, and its connection to the node.
+//! One peer and its connection to the node.
 
 use crate::account::{Account, Scanner};
-use crate::budget::{Direction, Place};
+use crate::budget::{Direction, Permit};
 use crate::proxy_protocol::{Header, ProxyProtocolError};
 use crate::queue::Queue;
 use crate::settings::{Limits, Settings};
@@ -18,31 +18,31 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that one read takes.
+/// Bytes per read.
 pub(crate) const READ_LEN: usize = 16 * 1024;
 
-/// Bytes that a ring may receive for a side that is not read. Then it is told to stop.
+/// Unread bytes of one side above which the ring's receive request is cancelled.
 pub(crate) const MAX_UNREAD: usize = 64 * 1024;
 
-/// How many addresses of a name can be tried within [`Limits::handshake`] if none answers.
+/// How many addresses of a name fit into [`Limits::handshake`] if none of them answers.
 const ADDRESSES_IN_TIME: u32 = 6;
 
-/// Where the bytes of a read lie for a moment.
+/// Scratch buffer for reads.
 pub(crate) type Scratch = [u8; READ_LEN];
 
-/// How a peer speaks.
+/// The transport that a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// It has not said enough to tell.
+    /// Not known yet.
     Unknown,
-    /// Version 1: its bytes pass as they are.
+    /// Version 1: bytes are relayed unchanged.
     V1,
     /// Version 2 (BIP324).
     V2,
 }
 
 names! {
-    /// A word for it.
+    /// The name used in logs, metrics and JSON.
     Transport {
         Self::Unknown => "unknown",
         Self::V1 => "v1",
@@ -50,7 +50,7 @@ names! {
     }
 }
 
-/// Why a connection has ended.
+/// Why a connection ended.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Close {
@@ -58,38 +58,38 @@ pub enum Close {
     Peer,
     /// The node closed it.
     Node,
-    /// Its PROXY protocol header is wrong.
+    /// The PROXY protocol header is invalid.
     ProxyProtocol(ProxyProtocolError),
-    /// The peer broke the rules of BIP324, or closed within a packet.
+    /// The peer violated BIP324, or closed within a packet.
     Protocol(ConnectionError),
-    /// What the node sent is not v1 of its network.
+    /// The node sent something that is not v1 of the configured network.
     NodeProtocol(v1::Error),
-    /// What the node asks by SOCKS, or what the other proxy answers.
+    /// The node's SOCKS request or the upstream proxy's reply is invalid, or the proxy refused.
     Socks(SocksError),
-    /// The node asks for a name that nobody knows.
+    /// The name that the node asked for cannot be resolved.
     Name(io::Error),
-    /// The node has been told where a name leads: that was all that it asked.
+    /// A Tor RESOLVE request was answered; it needs no connection.
     Resolved,
-    /// The node asks for an `.onion` name, and there is no proxy that reaches it.
+    /// The node asked for an `.onion` name, and [`Settings::tor`](crate::Settings::tor) is not set.
     NoTor,
-    /// The system has no handshake: no random numbers.
+    /// The v2 handshake could not be started: no random numbers.
     NoHandshake(HandshakeError),
-    /// The peer cannot be reached, or its socket failed.
+    /// The peer is unreachable, or its socket failed.
     PeerSocket(io::Error),
-    /// The node cannot be reached, or its socket failed.
+    /// The node is unreachable, or its socket failed.
     NodeSocket(io::Error),
-    /// The handshake was not done in [`Limits::handshake`](crate::Limits::handshake).
+    /// The handshake took longer than [`Limits::handshake`](crate::Limits::handshake).
     Handshake,
-    /// The peer has sent nothing for [`Limits::idle`](crate::Limits::idle).
+    /// The peer sent nothing for [`Limits::idle`](crate::Limits::idle).
     Idle,
-    /// The peer has taken nothing of what waits for it for
+    /// The peer read nothing of what is queued for it for
     /// [`Limits::stalled`](crate::Limits::stalled).
     Stalled,
-    /// The connections of its direction hold more than [`Limits::memory`](crate::Limits::memory) or
-    /// [`Limits::outbound_memory`](crate::Limits::outbound_memory), and this one the most of its
-    /// thread.
+    /// The connections of this direction exceeded [`Limits::memory`](crate::Limits::memory) or
+    /// [`Limits::outbound_memory`](crate::Limits::outbound_memory), and this one held the most in
+    /// its thread.
     Memory,
-    /// The gateway stops.
+    /// The gateway stopped.
     Stopped,
 }
 
@@ -102,23 +102,25 @@ impl fmt::Display for Close {
             Self::Protocol(error) => write!(f, "the peer: {error}"),
             Self::NodeProtocol(error) => write!(f, "the node: {error}"),
             Self::Socks(error) => error.fmt(f),
-            Self::Name(error) => write!(f, "the peer's name: {error}"),
-            Self::Resolved => f.write_str("the node was told where a name leads"),
-            Self::NoTor => f.write_str("an .onion name, and no --tor that reaches it"),
+            Self::Name(error) => write!(f, "cannot resolve the peer's name: {error}"),
+            Self::Resolved => f.write_str("the node's RESOLVE request was answered"),
+            Self::NoTor => f.write_str("an .onion name needs --tor"),
             Self::NoHandshake(error) => error.fmt(f),
             Self::PeerSocket(error) => write!(f, "the peer's socket: {error}"),
             Self::NodeSocket(error) => write!(f, "the node's socket: {error}"),
-            Self::Handshake => f.write_str("the handshake was not done in time"),
-            Self::Idle => f.write_str("the peer has been silent too long"),
+            Self::Handshake => f.write_str("the handshake timed out"),
+            Self::Idle => f.write_str("the peer sent nothing for too long"),
             Self::Stalled => f.write_str("the peer reads nothing"),
-            Self::Memory => f.write_str("it held the most memory, and there was too little"),
-            Self::Stopped => f.write_str("the gateway stops"),
+            Self::Memory => {
+                f.write_str("the memory limit was exceeded, and this connection held the most")
+            }
+            Self::Stopped => f.write_str("the gateway stopped"),
         }
     }
 }
 
 names! {
-    /// A word for it, for counting.
+    /// The name used in logs, metrics and JSON.
     Close {
         Self::Peer => "peer",
         Self::Node => "node",
@@ -141,7 +143,7 @@ names! {
 }
 
 impl Close {
-    /// What a node that asked by SOCKS is told.
+    /// The SOCKS reply for a node that still waits for one.
     pub(crate) fn reply(&self) -> Option<socks::Reply> {
         match self {
             Self::Socks(error) => error.reply(),
@@ -155,17 +157,17 @@ impl Close {
     }
 }
 
-/// What io_uring has received for a side.
+/// What io_uring has received for one side.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// What the ring knows it by.
+    /// The ring's number for this socket.
     pub(crate) user: u64,
     bytes: Queue,
-    /// Whether more comes by itself.
-    pub(crate) is_asked: bool,
-    /// How it has ended, until that is read.
+    /// Whether a receive request is active.
+    pub(crate) is_requested: bool,
+    /// How the stream ended, until that is read.
     end: Option<io::Result<()>>,
-    /// Nothing more comes.
+    /// No more data will arrive.
     has_ended: bool,
 }
 
@@ -174,7 +176,7 @@ impl Inbox {
         Self {
             user,
             bytes: Queue::default(),
-            is_asked: false,
+            is_requested: false,
             end: None,
             has_ended: false,
         }
@@ -184,9 +186,9 @@ impl Inbox {
         self.bytes.len()
     }
 
-    /// Whether more can be asked for, if no more than `most` bytes are unread.
-    pub(crate) fn can_ask(&self, most: usize) -> bool {
-        !self.is_asked && !self.has_ended && self.unread() <= most
+    /// Whether a receive request may be submitted: no more than `most` bytes are unread.
+    pub(crate) fn can_request(&self, most: usize) -> bool {
+        !self.is_requested && !self.has_ended && self.unread() <= most
     }
 
     fn end(&mut self, end: io::Result<()>) {
@@ -210,20 +212,20 @@ impl Inbox {
     }
 }
 
-/// One side's socket, and what is known of it. Events tell only what has changed.
+/// One side's socket and its state. Events report changes only.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) socket: TcpStream,
-    /// With io_uring.
+    /// `Some` with io_uring.
     pub(crate) inbox: Option<Inbox>,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// An event has told that it will send no more, but that has not been read.
+    /// An event reported the end of the stream, but it has not been read yet.
     pub(crate) ending: bool,
-    /// It will send no more.
+    /// The stream has ended: the side sends no more.
     ended: bool,
-    /// It has been told that there is no more for it.
-    told_end: bool,
+    /// We have shut down our sending half.
+    write_shut_down: bool,
 }
 
 impl Side {
@@ -235,11 +237,12 @@ impl Side {
             writable: false,
             ending: false,
             ended: false,
-            told_end: false,
+            write_shut_down: false,
         }
     }
 
-    /// Reads once, if there may be something. 0 if there is nothing now, or no more.
+    /// Reads once, if the socket may be readable. Returns 0 if there is nothing now, or if the
+    /// stream has ended.
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if !self.readable {
             return Ok(0);
@@ -254,7 +257,7 @@ impl Side {
                 self.ended = true;
                 Ok(0)
             }
-            // There is no more now, and an event will tell when there is.
+            // A short read means the socket is empty; an event reports when there is more.
             Ok(len) => {
                 let is_more = |inbox: &Inbox| inbox.unread() > 0 || inbox.end.is_some();
                 self.readable = match &self.inbox {
@@ -276,21 +279,21 @@ impl Side {
         self.ended
     }
 
-    /// Whether it will send no more, though there may be something to read before the end.
+    /// Whether the stream ends, although unread data may come first.
     fn is_ending(&self) -> bool {
         self.ended || self.ending || self.inbox.as_ref().is_some_and(|inbox| inbox.has_ended)
     }
 
-    /// Notes what io_uring has received. How many bytes are unread.
+    /// Stores what io_uring has received. Returns how many bytes are unread.
     pub(crate) fn received(&mut self, bytes: io::Result<&[u8]>, more: bool) -> usize {
         let Some(inbox) = &mut self.inbox else {
             return 0;
         };
-        inbox.is_asked = more;
+        inbox.is_requested = more;
         match bytes {
             Ok([]) => inbox.end(Ok(())),
             Ok(bytes) => inbox.bytes.end().extend_from_slice(bytes),
-            // It is asked again.
+            // The request is submitted again.
             Err(error) if error.kind() == ErrorKind::WouldBlock => return inbox.unread(),
             Err(error) => inbox.end(Err(error)),
         }
@@ -298,8 +301,8 @@ impl Side {
         inbox.unread()
     }
 
-    /// As [`Side::read`], to the end of `bytes`, by way of `scratch`: so that `bytes` has no room that
-    /// is not needed.
+    /// Like [`Side::read`], but appends to `bytes`. Reads into `scratch` first, so that `bytes`
+    /// gets no unused capacity.
     pub(crate) fn append_to(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -316,150 +319,150 @@ impl Side {
         }
     }
 
-    /// Tells it that there is no more for it.
-    fn tell_end(&mut self) {
-        if !self.told_end {
-            self.told_end = true;
-            // It may be gone: then it needs not be told.
+    /// Tells the other end that it gets no more data.
+    fn shut_down_write(&mut self) {
+        if !self.write_shut_down {
+            self.write_shut_down = true;
+            // This fails only if the other end has gone already.
             let _ = self.socket.shutdown(std::net::Shutdown::Write);
         }
     }
 }
 
-/// How far a link has come.
+/// A link's progress.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// A balancer says who has connected.
-    Introducing(Header),
-    /// The peer has connected, and said nothing: a key for it would be made for nothing.
-    Silent,
-    /// The node says by SOCKS where to connect.
-    Asking(socks::Server),
-    /// Where that is is being looked up.
-    LookingUp,
-    /// The peer's socket connects.
+    /// A load balancer sends a PROXY protocol header.
+    ReadingProxyHeader(Header),
+    /// The peer is connected but silent. A handshake key is only made when it speaks.
+    AwaitingFirstByte,
+    /// The node sends a SOCKS request.
+    ReadingSocksRequest(socks::Server),
+    /// The target's name is being looked up.
+    Resolving,
+    /// The peer's socket is connecting.
     Connecting,
-    /// Another proxy connects. What has come from it.
-    Proxying(socks::Client, Vec<u8>),
-    /// The peer shakes hands.
-    ShakingHands,
-    /// Messages pass.
-    Carrying,
+    /// An upstream proxy is connecting; with the bytes received from it.
+    ProxyHandshake(socks::Client, Vec<u8>),
+    /// The v2 handshake is running.
+    Handshaking,
+    /// Messages are relayed.
+    Relaying,
 }
 
-/// How the peer's bytes are read and written.
+/// Encodes and decodes the peer's byte stream.
 #[derive(Debug)]
-pub(crate) enum Speech {
-    /// Handshake or session.
+pub(crate) enum Codec {
+    /// A handshake or a session.
     V2(Box<Connection>),
-    /// Bytes for the peer that wait for its socket, and what counts messages from the peer and for
-    /// it.
+    /// Bytes queued for the peer, and the message counters for both directions.
     V1(Queue, Box<[Scanner; 2]>),
 }
 
-impl Speech {
+impl Codec {
     pub(crate) fn v1() -> Self {
         Self::V1(Queue::default(), Box::default())
     }
 }
 
-/// How a peer that was not reached, or does not answer, is tried again.
+/// How to retry a peer that was unreachable or did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     /// At the next address of its name.
     NextAddress,
-    /// By v1: it may speak nothing else.
+    /// Over v1, which may be all that it speaks.
     V1,
 }
 
-/// One peer, and its connection to the node.
+/// One peer and its connection to the node.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Told from all others, also from those before it.
+    /// Unique among all links, past and present.
     pub(crate) id: u64,
     pub(crate) direction: Direction,
-    /// The peer: who has connected, or what the node has asked for.
-    pub(crate) who: Target,
-    /// Its place among the connections that the limits allow.
-    pub(crate) place: Place,
+    /// The address that connected, or the target that the node asked for.
+    pub(crate) address: Target,
+    /// Its slot in the budget of connections.
+    pub(crate) permit: Permit,
     pub(crate) stage: Stage,
-    pub(crate) speech: Speech,
-    /// None before it is known.
+    pub(crate) codec: Codec,
+    /// `None` until the peer is known.
     pub(crate) peer: Option<Side>,
-    /// None before the peer has shaken hands, if it has connected.
+    /// `None` until an inbound peer's handshake is done.
     pub(crate) node: Option<Side>,
-    /// Held while the name is looked up; dropping it abandons the lookup.
+    /// Held while the name is looked up; dropping it cancels the lookup.
     pub(crate) lookup: Option<Arc<()>>,
-    /// More addresses of the peer's name, for when it is not reached at one: the next one last.
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// Where the peer is reached: itself, or a proxy.
+    /// Further addresses of the peer's name, in reverse order.
+    pub(crate) next_addresses: Vec<SocketAddr>,
+    /// The address that is dialed: the peer's own, or a proxy's.
     pub(crate) route: Option<SocketAddr>,
-    /// When the current attempt to connect, or the v2 handshake, began.
-    pub(crate) tried: Instant,
-    /// Whether another proxy reaches it.
-    pub(crate) is_by_proxy: bool,
-    /// What the node has shown, for that proxy.
+    /// When the current attempt to connect, or the v2 handshake, started.
+    pub(crate) attempt_started: Instant,
+    /// Whether the peer is reached through an upstream proxy.
+    pub(crate) via_proxy: bool,
+    /// The node's SOCKS credentials, for the upstream proxy.
     pub(crate) credentials: Option<socks::Credentials>,
-    /// The node waits for an answer by SOCKS.
+    /// The node still waits for a SOCKS reply.
     pub(crate) owes_reply: bool,
-    /// The node asks only where a name leads.
+    /// The node asked only for a name's address (Tor RESOLVE).
     pub(crate) only_resolves: bool,
-    /// The peer has not answered by v2, and is now tried by v1.
+    /// The peer did not answer over v2, and is retried over v1.
     pub(crate) fell_back: bool,
-    /// Bytes from the peer before that: only what comes after them shows that it speaks v1.
-    pub(crate) heard_by_v2: u64,
-    /// Bytes that wait for the node.
+    /// Bytes received before the fallback: only bytes after it prove that the peer speaks v1.
+    pub(crate) received_before_fallback: u64,
+    /// Bytes queued for the node.
     pub(crate) to_node: Queue,
-    /// What the node has sent and is not yet on its way to the peer.
+    /// Bytes from the node that are not encoded yet.
     pub(crate) from_node: Vec<u8>,
-    /// Whether that may begin with a whole message: the last turn stopped at a limit.
+    /// Whether `from_node` may start with a complete message: the last turn stopped at a limit.
     has_message: bool,
-    /// Whether the node has ended, and the peer had not.
+    /// Whether the node's stream ended before the peer's.
     node_ended_first: bool,
-    pub(crate) begun: Instant,
-    heard: Instant,
-    /// When nothing waited for the peer, or it had taken something, and how much it had taken then.
-    took: (Instant, u64),
-    /// Bytes that it holds, as they were last added to those of all links.
+    pub(crate) started: Instant,
+    last_received: Instant,
+    /// When the peer last read something or nothing was queued for it, and the number of bytes sent
+    /// by then.
+    last_send_progress: (Instant, u64),
+    /// The link's memory as last added to the budget.
     pub(crate) held: usize,
     pub(crate) account: Account,
-    /// Reads and writes in this turn: system calls, if there is no ring.
+    /// Reads and writes of this turn; these are system calls only without a ring.
     pub(crate) calls: u32,
-    /// Bytes, both ways, for which the account has its CPU time.
+    /// Bytes in both directions whose CPU time is charged already.
     pub(crate) counted: u64,
-    /// Whether it is in the list of the links of the next turn.
+    /// Whether the link is scheduled for the next turn.
     pub(crate) is_ready: bool,
 }
 
 impl Link {
-    fn new(id: u64, place: Place, from: SocketAddr, direction: Direction, stage: Stage) -> Self {
+    fn new(id: u64, permit: Permit, from: SocketAddr, direction: Direction, stage: Stage) -> Self {
         let now = Instant::now();
         Self {
             id,
             direction,
-            who: Target::Address(from),
-            place,
+            address: Target::Address(from),
+            permit,
             stage,
-            speech: Speech::v1(),
+            codec: Codec::v1(),
             peer: None,
             node: None,
             lookup: None,
-            addresses: Vec::new(),
+            next_addresses: Vec::new(),
             route: None,
-            tried: now,
-            is_by_proxy: false,
+            attempt_started: now,
+            via_proxy: false,
             credentials: None,
             owes_reply: false,
             only_resolves: false,
             fell_back: false,
-            heard_by_v2: 0,
+            received_before_fallback: 0,
             to_node: Queue::default(),
             from_node: Vec::new(),
             has_message: false,
             node_ended_first: false,
-            begun: now,
-            heard: now,
-            took: (now, 0),
+            started: now,
+            last_received: now,
+            last_send_progress: (now, 0),
             held: 0,
             account: Account::default(),
             calls: 0,
@@ -468,85 +471,86 @@ impl Link {
         }
     }
 
-    /// Of a peer that has connected, or of a balancer that will say for which peer.
+    /// A link for an inbound connection: from a peer, or from a load balancer that will tell the
+    /// peer's address.
     pub(crate) fn inbound(
         id: u64,
-        place: Place,
+        permit: Permit,
         side: Side,
         from: SocketAddr,
-        is_introduced: bool,
+        expects_proxy_header: bool,
     ) -> Self {
-        let stage = match is_introduced {
-            true => Stage::Introducing(Header::default()),
-            false => Stage::Silent,
+        let stage = match expects_proxy_header {
+            true => Stage::ReadingProxyHeader(Header::default()),
+            false => Stage::AwaitingFirstByte,
         };
         Self {
             peer: Some(side),
-            ..Self::new(id, place, from, Direction::Inbound, stage)
+            ..Self::new(id, permit, from, Direction::Inbound, stage)
         }
     }
 
-    /// Of a node that wants to connect to `target`, or will say by SOCKS where to.
+    /// A link for a connection of the node's: to `target`, or to the target of its SOCKS request.
     pub(crate) fn outbound(
         id: u64,
-        place: Place,
+        permit: Permit,
         side: Side,
         from: SocketAddr,
         target: Option<Target>,
     ) -> Self {
         let stage = match target {
-            Some(_) => Stage::LookingUp,
-            None => Stage::Asking(socks::Server::default()),
+            Some(_) => Stage::Resolving,
+            None => Stage::ReadingSocksRequest(socks::Server::default()),
         };
         let owes_reply = target.is_none();
         Self {
             node: Some(side),
             owes_reply,
-            who: target.unwrap_or(Target::Address(from)),
-            ..Self::new(id, place, from, Direction::Outbound, stage)
+            address: target.unwrap_or(Target::Address(from)),
+            ..Self::new(id, permit, from, Direction::Outbound, stage)
         }
     }
 
-    pub(crate) fn is_carrying(&self) -> bool {
-        matches!(self.stage, Stage::Carrying)
+    pub(crate) fn is_relaying(&self) -> bool {
+        matches!(self.stage, Stage::Relaying)
     }
 
-    /// Whether its packets and messages are for the turn's batches.
-    pub(crate) fn is_in_turns(&self) -> bool {
-        matches!(self.stage, Stage::ShakingHands | Stage::Carrying)
+    /// Whether its packets go through the batches of a turn.
+    pub(crate) fn is_batched(&self) -> bool {
+        matches!(self.stage, Stage::Handshaking | Stage::Relaying)
     }
 
     pub(crate) fn transport(&self) -> Transport {
-        match (&self.stage, &self.speech) {
-            (Stage::Carrying, Speech::V1(..)) => Transport::V1,
-            (Stage::Carrying, Speech::V2(_)) => Transport::V2,
+        match (&self.stage, &self.codec) {
+            (Stage::Relaying, Codec::V1(..)) => Transport::V1,
+            (Stage::Relaying, Codec::V2(_)) => Transport::V2,
             _ => Transport::Unknown,
         }
     }
 
-    /// A v2 peer's, once it has shaken hands.
+    /// The session of a v2 peer, once the handshake is done.
     pub(crate) fn session(&self) -> Option<&Session> {
-        match &self.speech {
-            Speech::V2(connection) => connection.session(),
-            Speech::V1(..) => None,
+        match &self.codec {
+            Codec::V2(connection) => connection.session(),
+            Codec::V1(..) => None,
         }
     }
 
-    /// Bytes that wait for the peer.
+    /// Bytes queued for the peer.
     fn to_peer(&self) -> usize {
-        match &self.speech {
-            Speech::V1(queue, _) => queue.len(),
-            Speech::V2(connection) => connection.outbox.len(),
+        match &self.codec {
+            Codec::V1(queue, _) => queue.len(),
+            Codec::V2(connection) => connection.outbox.len(),
         }
     }
 
-    /// Gives back the memory of buffers in which nothing is.
+    /// Releases unused buffers.
     pub(crate) fn trim(&mut self) {
         self.to_node.trim();
         if self.from_node.is_empty() {
             self.from_node = Vec::new();
         }
-        if let Speech::V1(queue, _) = &mut self.speech {
+        if let Codec::V1(queue, _) = &mut self.codec {
             queue.trim();
         }
         for side in [&mut self.peer, &mut self.node].into_iter().flatten() {
@@ -554,7 +558,7 @@ impl Link {
         }
     }
 
-    /// Memory of its buffers, in bytes.
+    /// Memory of all buffers, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let inbox = |side: &Option<Side>| match side {
             Some(Side {
@@ -562,42 +566,42 @@ impl Link {
             }) => inbox.bytes.memory(),
             _ => 0,
         };
-        let speech = match &self.speech {
-            Speech::V1(queue, _) => queue.memory(),
-            Speech::V2(connection) => connection.buffered() + connection.outbox.len(),
+        let codec = match &self.codec {
+            Codec::V1(queue, _) => queue.memory(),
+            Codec::V2(connection) => connection.buffered() + connection.outbox.len(),
         };
         let ours = self.to_node.memory() + self.from_node.capacity();
-        speech + ours + inbox(&self.peer) + inbox(&self.node)
+        codec + ours + inbox(&self.peer) + inbox(&self.node)
     }
 
-    /// Packets have come that wait for a turn.
+    /// Whether received packets wait for a turn.
     fn has_packets(&self) -> bool {
-        match &self.speech {
-            Speech::V1(..) => false,
-            Speech::V2(connection) => connection.has_pending_input(),
+        match &self.codec {
+            Codec::V1(..) => false,
+            Codec::V2(connection) => connection.has_pending_input(),
         }
     }
 
-    /// How its peer can be tried again when this ends the connection to it.
+    /// How the peer can be retried if the connection ends for this reason.
     pub(crate) fn retry(&self, close: &Close) -> Option<Retry> {
-        match (&self.stage, &self.speech, close) {
-            (Stage::LookingUp | Stage::Connecting, _, Close::PeerSocket(_)) => {
-                (!self.addresses.is_empty()).then_some(Retry::NextAddress)
+        match (&self.stage, &self.codec, close) {
+            (Stage::Resolving | Stage::Connecting, _, Close::PeerSocket(_)) => {
+                (!self.next_addresses.is_empty()).then_some(Retry::NextAddress)
             }
             (
-                Stage::ShakingHands,
-                Speech::V2(connection),
+                Stage::Handshaking,
+                Codec::V2(connection),
                 Close::Protocol(_) | Close::PeerSocket(_),
             ) => connection.may_speak_v1().then_some(Retry::V1),
             _ => None,
         }
     }
 
-    /// Why it has been there too long, if so.
-    pub(crate) fn is_late(&mut self, now: Instant, limits: &Limits) -> Option<Close> {
+    /// Returns the timeout that has expired, if any.
+    pub(crate) fn check_timeouts(&mut self, now: Instant, limits: &Limits) -> Option<Close> {
         let over = |then: Instant, most: Duration| now.saturating_duration_since(then) > most;
-        if self.to_peer() == 0 || self.account.sent.bytes != self.took.1 {
-            self.took = (now, self.account.sent.bytes);
+        if self.to_peer() == 0 || self.account.sent.bytes != self.last_send_progress.1 {
+            self.last_send_progress = (now, self.account.sent.bytes);
         }
         let timed_out = Close::PeerSocket(ErrorKind::TimedOut.into());
         let answer_timeout = Handshake::answer_timeout(limits.handshake);
@@ -606,43 +610,44 @@ impl Link {
                 Retry::NextAddress => limits.handshake / ADDRESSES_IN_TIME,
                 Retry::V1 => answer_timeout,
             };
-            over(self.tried, most)
+            over(self.attempt_started, most)
         });
-        // A peer that was reached late is tried by v1, too.
+        // A peer that was reached late must still be retried over v1.
         let handshake = match self.fell_back {
             true => limits.handshake + answer_timeout,
             false => limits.handshake,
         };
         if retry == Some(Retry::V1) {
             Some(timed_out)
-        } else if !self.is_carrying() && over(self.begun, handshake) {
+        } else if !self.is_relaying() && over(self.started, handshake) {
             Some(Close::Handshake)
         } else if retry.is_some() {
-            // What is left of the handshake's limit is for the next address.
+            // The rest of the handshake timeout is for the next address.
             Some(timed_out)
-        } else if over(self.heard, limits.idle) {
+        } else if over(self.last_received, limits.idle) {
             Some(Close::Idle)
-        } else if over(self.took.0, limits.stalled) {
+        } else if over(self.last_send_progress.0, limits.stalled) {
             Some(Close::Stalled)
         } else {
             None
         }
     }
 
-    /// Begins to carry the bytes of a peer that speaks v1 as they are.
-    pub(crate) fn carry_v1(&mut self, magic: [u8; 4]) {
-        self.stage = Stage::Carrying;
+    /// Starts to relay the bytes of a v1 peer unchanged.
+    pub(crate) fn relay_v1(&mut self, magic: [u8; 4]) {
+        self.stage = Stage::Relaying;
         let mut to_peer = Queue::default();
         let mut scanners = Box::<[Scanner; 2]>::default();
         scanners[1].scan(magic, &self.from_node, &mut self.account.sent);
         to_peer.end().append(&mut self.from_node);
-        self.speech = Speech::V1(to_peer, scanners);
+        self.codec = Codec::V1(to_peer, scanners);
     }
 
-    /// Reads what a balancer says, and nothing behind it. Whether that is all: then `who` is the
-    /// peer.
-    pub(crate) fn read_introduction(&mut self) -> Result<bool, Close> {
-        let (Stage::Introducing(header), Some(peer)) = (&mut self.stage, &mut self.peer) else {
+    /// Reads the PROXY protocol header and nothing beyond it. Returns whether it is complete;
+    /// `address` is then the peer's.
+    pub(crate) fn read_proxy_header(&mut self) -> Result<bool, Close> {
+        let (Stage::ReadingProxyHeader(header), Some(peer)) = (&mut self.stage, &mut self.peer)
+        else {
             return Ok(false);
         };
         while header.missing() > 0 {
@@ -659,12 +664,12 @@ impl Link {
             header.push(&bytes[..len]).map_err(Close::ProxyProtocol)?;
         }
         if let Some(client) = header.client() {
-            self.who = Target::Address(client);
+            self.address = Target::Address(client);
         }
         Ok(true)
     }
 
-    /// Reads the peer once: into the batch, or what passes as it is.
+    /// Reads the peer once: v2 into the batch, v1 straight into the node's queue.
     pub(crate) fn read_peer(
         &mut self,
         incoming: &mut OpenBatch,
@@ -681,20 +686,20 @@ impl Link {
         }
         self.calls += u32::from(peer.readable);
         let received = &mut self.account.received;
-        let connection = match &mut self.speech {
-            Speech::V1(_, scanners) => {
+        let connection = match &mut self.codec {
+            Codec::V1(_, scanners) => {
                 let to_node = self.to_node.end();
                 let len = peer
                     .append_to(to_node, scratch)
                     .map_err(Close::PeerSocket)?;
                 if len > 0 {
-                    self.heard = now;
+                    self.last_received = now;
                     received.bytes += len as u64;
                     scanners[0].scan(magic, &to_node[to_node.len() - len..], received);
                 }
                 return Ok(());
             }
-            Speech::V2(connection) => connection,
+            Codec::V2(connection) => connection,
         };
         let len = match peer.readable {
             true => peer.read(incoming.room(READ_LEN)),
@@ -702,21 +707,21 @@ impl Link {
         };
         let len = len.map_err(Close::PeerSocket)?;
         if len > 0 {
-            self.heard = now;
+            self.last_received = now;
             received.bytes += len as u64;
         }
         if len > 0 || connection.has_pending_input() {
             match connection.receive(incoming, len) {
                 Ok(_) if connection.session().is_some() => {
-                    // What the node has said meanwhile is not told by an event again.
+                    // No event will report again what the node has sent during the handshake.
                     self.has_message |=
-                        !matches!(self.stage, Stage::Carrying) && !self.from_node.is_empty();
-                    self.stage = Stage::Carrying;
+                        !matches!(self.stage, Stage::Relaying) && !self.from_node.is_empty();
+                    self.stage = Stage::Relaying;
                 }
                 Ok(_) => {}
                 Err(ConnectionError::V1 { received: bytes }) => {
-                    self.carry_v1(magic);
-                    if let Speech::V1(_, scanners) = &mut self.speech {
+                    self.relay_v1(magic);
+                    if let Codec::V1(_, scanners) = &mut self.codec {
                         scanners[0].scan(magic, &bytes, &mut self.account.received);
                     }
                     self.to_node.end().extend_from_slice(&bytes);
@@ -737,13 +742,13 @@ impl Link {
         Ok(())
     }
 
-    /// Packets of a v2 peer that were dropped because they hold no message.
+    /// Packets of a v2 peer that were dropped because they hold no valid message.
     pub(crate) fn ignored(&self) -> u64 {
         let ignored = |session: &Session| session.inbound.ignored().messages;
         self.session().map_or(0, ignored)
     }
 
-    /// Takes its packets from the batch, as far as the node reads what they become.
+    /// Takes the link's packets from the batch until the node's queue is full.
     pub(crate) fn packets<'b>(
         &mut self,
         number: usize,
@@ -751,7 +756,7 @@ impl Link {
         frames: &mut Frames<'b>,
         limits: &Limits,
     ) -> Result<(), Close> {
-        let Speech::V2(connection) = &mut self.speech else {
+        let Codec::V2(connection) = &mut self.codec else {
             return Ok(());
         };
         let open = |error: packetlane::bip324::OpenError| Close::Protocol(error.into());
@@ -768,25 +773,28 @@ impl Link {
         connection.defer(incoming).map_err(open)
     }
 
-    /// What waits for the node, if it takes something now.
-    pub(crate) fn for_node(&self) -> Option<(RawFd, &[u8])> {
+    /// What is queued for the node, if its socket is writable.
+    pub(crate) fn pending_for_node(&self) -> Option<(RawFd, &[u8])> {
         let node = self.node.as_ref().filter(|node| node.writable)?;
         let bytes = self.to_node.front();
         (!bytes.is_empty()).then_some((node.socket.as_raw_fd(), bytes))
     }
 
-    /// What waits for the peer, if it takes something now: the first of it.
-    pub(crate) fn for_peer<'a>(&'a self, outgoing: &'a SealBatch) -> Option<(RawFd, &'a [u8])> {
+    /// The first of what is queued for the peer, if its socket is writable.
+    pub(crate) fn pending_for_peer<'a>(
+        &'a self,
+        outgoing: &'a SealBatch,
+    ) -> Option<(RawFd, &'a [u8])> {
         let peer = self.peer.as_ref().filter(|peer| peer.writable)?;
-        let bytes = match &self.speech {
-            Speech::V1(queue, _) => queue.front(),
-            Speech::V2(connection) => connection.outbox.front(outgoing).unwrap_or_default(),
+        let bytes = match &self.codec {
+            Codec::V1(queue, _) => queue.front(),
+            Codec::V2(connection) => connection.outbox.front(outgoing).unwrap_or_default(),
         };
         (!bytes.is_empty()).then_some((peer.socket.as_raw_fd(), bytes))
     }
 
-    /// Notes how much of that the node has taken.
-    pub(crate) fn node_took(&mut self, taken: io::Result<usize>) -> Result<(), Close> {
+    /// Records how much the node's socket has accepted.
+    pub(crate) fn sent_to_node(&mut self, taken: io::Result<usize>) -> Result<(), Close> {
         match (taken, &mut self.node) {
             (Ok(len), _) => self.to_node.written(len),
             (Err(error), Some(node)) if error.kind() == ErrorKind::WouldBlock => {
@@ -797,13 +805,13 @@ impl Link {
         Ok(())
     }
 
-    /// Notes how much of that the peer has taken.
-    pub(crate) fn peer_took(&mut self, taken: io::Result<usize>) -> Result<(), Close> {
+    /// Records how much the peer's socket has accepted.
+    pub(crate) fn sent_to_peer(&mut self, taken: io::Result<usize>) -> Result<(), Close> {
         match (taken, &mut self.peer) {
             (Ok(len), _) => {
-                match &mut self.speech {
-                    Speech::V1(queue, _) => queue.written(len),
-                    Speech::V2(connection) => connection.outbox.written(len),
+                match &mut self.codec {
+                    Codec::V1(queue, _) => queue.written(len),
+                    Codec::V2(connection) => connection.outbox.written(len),
                 }
                 self.account.sent.bytes += len as u64;
             }
@@ -815,7 +823,7 @@ impl Link {
         Ok(())
     }
 
-    /// Writes what waits for the node.
+    /// Writes what is queued for the node.
     pub(crate) fn write_node(&mut self) -> Result<(), Close> {
         match &mut self.node {
             Some(node) if node.writable && !self.to_node.is_empty() => {
@@ -828,7 +836,7 @@ impl Link {
         }
     }
 
-    /// Reads the node once, and adds what it sent to the batch, as far as the peer reads that.
+    /// Reads the node once and adds its messages to the batch until the peer's queue is full.
     pub(crate) fn read_node(
         &mut self,
         outgoing: &mut SealBatch,
@@ -845,8 +853,8 @@ impl Link {
             return Ok(());
         }
         let sent = &mut self.account.sent;
-        let connection = match &mut self.speech {
-            Speech::V1(to_peer, scanners) => {
+        let connection = match &mut self.codec {
+            Codec::V1(to_peer, scanners) => {
                 self.calls += u32::from(node.readable);
                 let to_peer = to_peer.end();
                 let len = node
@@ -855,7 +863,7 @@ impl Link {
                 scanners[1].scan(magic, &to_peer[to_peer.len() - len..], sent);
                 return Ok(());
             }
-            Speech::V2(connection) => connection,
+            Codec::V2(connection) => connection,
         };
         let has_session = connection.session().is_some();
         if !self.has_message && (has_session || self.from_node.len() < queued) {
@@ -892,13 +900,13 @@ impl Link {
         let taken = self.from_node.len() - rest.len();
         self.from_node.drain(..taken);
         if node.ended && !self.has_message {
-            // The rest of a message that will not come.
+            // An incomplete message whose rest will never arrive.
             self.from_node.clear();
         }
         Ok(())
     }
 
-    /// Writes what waits for the peer. The batch may be cleared then.
+    /// Writes what is queued for the peer. After this call the batch may be cleared.
     pub(crate) fn write_peer(&mut self, outgoing: &SealBatch) -> Result<(), Close> {
         let before = self.to_peer();
         if before == 0 {
@@ -906,18 +914,18 @@ impl Link {
         }
         let peer = self.peer.as_mut().filter(|peer| peer.writable);
         self.calls += u32::from(peer.is_some());
-        match (&mut self.speech, peer) {
-            (Speech::V1(queue, _), Some(peer)) => {
+        match (&mut self.codec, peer) {
+            (Codec::V1(queue, _), Some(peer)) => {
                 peer.writable = queue.write(&mut peer.socket).map_err(Close::PeerSocket)?;
             }
-            (Speech::V1(..), None) => {}
-            (Speech::V2(connection), Some(peer)) => {
+            (Codec::V1(..), None) => {}
+            (Codec::V2(connection), Some(peer)) => {
                 let write = |pieces: &[io::IoSlice<'_>]| peer.socket.write_vectored(pieces);
                 let outbox = &mut connection.outbox;
                 outbox.write(outgoing, write).map_err(Close::PeerSocket)?;
                 peer.writable = outbox.is_empty();
             }
-            (Speech::V2(connection), None) => connection
+            (Codec::V2(connection), None) => connection
                 .outbox
                 .keep(outgoing)
                 .map_err(|error| Close::PeerSocket(io::Error::other(error)))?,
@@ -926,54 +934,55 @@ impl Link {
         Ok(())
     }
 
-    /// Whether there is more to do for it without a new event.
-    pub(crate) fn wants_turn(&self, limits: &Limits) -> bool {
+    /// Whether there is work that no new event will report.
+    pub(crate) fn has_pending_work(&self, limits: &Limits) -> bool {
         let readable = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.readable);
-        let reads_peer = self.is_in_turns()
+        let reads_peer = self.is_batched()
             || matches!(
                 self.stage,
-                Stage::Introducing(_) | Stage::Silent | Stage::Proxying(..)
+                Stage::ReadingProxyHeader(_) | Stage::AwaitingFirstByte | Stage::ProxyHandshake(..)
             );
         let from_peer = (readable(&self.peer) || self.has_packets())
             && reads_peer
             && self.to_node.len() < limits.queued;
         let reads_node = match self.stage {
-            Stage::Carrying | Stage::Asking(_) => true,
-            Stage::ShakingHands => self.from_node.len() < limits.queued,
-            Stage::Introducing(_)
-            | Stage::Silent
-            | Stage::LookingUp
+            Stage::Relaying | Stage::ReadingSocksRequest(_) => true,
+            Stage::Handshaking => self.from_node.len() < limits.queued,
+            Stage::ReadingProxyHeader(_)
+            | Stage::AwaitingFirstByte
+            | Stage::Resolving
             | Stage::Connecting
-            | Stage::Proxying(..) => false,
+            | Stage::ProxyHandshake(..) => false,
         };
         let from_node = self.has_message || reads_node && readable(&self.node);
         from_peer || from_node && self.to_peer() < limits.queued
     }
 
-    /// Passes the end of one side on, once all that it sent has been written. Whether both have
-    /// ended: then the reason of the first.
-    pub(crate) fn pass_ends_on(&mut self) -> Option<Close> {
-        // What the node has sent before the handshake waits.
+    /// Forwards the end of one stream once everything before it has been written. Returns the cause
+    /// once both streams have ended.
+    pub(crate) fn forward_eof(&mut self) -> Option<Close> {
+        // What the node sent before the handshake is still queued.
         let nothing_for_peer =
-            self.is_carrying() && self.to_peer() == 0 && self.from_node.is_empty();
+            self.is_relaying() && self.to_peer() == 0 && self.from_node.is_empty();
         let more_of_peer = self.has_packets();
         let (peer, node) = match (&mut self.peer, &mut self.node) {
             (Some(peer), Some(node)) => (peer, node),
             (Some(peer), None) => return peer.ended.then_some(Close::Peer),
-            // A node that has closed will not read the reply; one that asks for an address may have sent all.
+            // A node that has closed will not read the reply. One that asked for an address may
+            // close its sending half first.
             (None, Some(node)) => {
                 return (node.is_ending() && !self.only_resolves).then_some(Close::Node);
             }
             (None, None) => return None,
         };
         if peer.ended && self.to_node.is_empty() && !more_of_peer {
-            node.tell_end();
+            node.shut_down_write();
         }
         if node.ended && nothing_for_peer {
-            peer.tell_end();
+            peer.shut_down_write();
         }
         self.node_ended_first |= node.ended && !peer.ended;
-        let all = peer.ended && node.told_end && node.ended && peer.told_end;
+        let all = peer.ended && node.write_shut_down && node.ended && peer.write_shut_down;
         all.then_some(match self.node_ended_first {
             true => Close::Node,
             false => Close::Peer,
@@ -985,7 +994,7 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// A sender that is never waited for, so that there is always something unread.
+    /// A sender that is always ahead: something is always unread.
     #[test]
     fn an_inbox_holds_no_more_than_what_is_unread() {
         let mut inbox = Inbox::new(0);
@@ -1006,11 +1015,11 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_asks_for_no_more_behind_the_end() {
+    fn an_inbox_requests_no_more_after_the_end() {
         let mut inbox = Inbox::new(0);
-        assert!(inbox.can_ask(READ_LEN));
+        assert!(inbox.can_request(READ_LEN));
         inbox.end(Ok(()));
         assert_eq!(inbox.read(&mut [0; 10]).unwrap(), 0);
-        assert!(!inbox.can_ask(READ_LEN));
+        assert!(!inbox.can_request(READ_LEN));
     }
 }

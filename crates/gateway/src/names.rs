@@ -1,10 +1,10 @@
-//! Words for the variants of an enum, such as the labels of metrics.
+//! Names of enum variants, used as metric labels and in JSON.
 
-/// `name`, and `NAMES`, from one list: a variant that is not in it does not compile.
+/// Generates `name` and `NAMES` from one list. A missing variant does not compile.
 macro_rules! names {
     ($(#[$doc:meta])* $type:ident { $($variant:pat => $name:literal,)* }) => {
         impl $type {
-            /// All that [`Self::name`] can be.
+            /// All values that [`Self::name`] returns.
             pub const NAMES: &'static [&'static str] = &[$($name),*];
 
             $(#[$doc])*

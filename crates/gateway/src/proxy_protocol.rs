@@ -1,32 +1,33 @@
-//! The PROXY protocol, version 2, by which a balancer says who has connected to it: HAProxy's
-//! `proxy-protocol.txt`. Version 1, which is text, is refused: its end has to be searched for.
+//! PROXY protocol version 2, with which a load balancer tells who has connected to it (HAProxy's
+//! `proxy-protocol.txt`). Version 1, a text format, is refused: its end would have to be searched
+//! for.
 //!
-//! A header is 12 fixed bytes, a byte with version and command, one with family and transport, the
-//! length of what follows in two bytes, and that: addresses, ports, and fields that are of no use
-//! here.
+//! A header has 12 fixed bytes, a byte for version and command, a byte for family and transport,
+//! two bytes for the length of the rest, and the rest: addresses, ports, and extra fields that are
+//! ignored here.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Bytes that every header has.
+/// Length of the fixed part.
 const FIXED: usize = 16;
 
-/// Bytes that may follow them. IPv6 addresses and ports take 36; a balancer that tells all it knows
-/// of a TLS client takes a few hundred more.
+/// Maximum length of the rest. IPv6 addresses and ports take 36 bytes; all extra fields about a TLS
+/// client take a few hundred more.
 const MAX_ADDRESSES_LEN: usize = 2048;
 
 const VERSION: u8 = 2;
 
-/// What the header is for.
+/// Commands.
 mod command {
-    /// A connection of the balancer's own, such as a health check.
+    /// A connection of the load balancer itself, such as a health check.
     pub(super) const LOCAL: u8 = 0;
     pub(super) const PROXY: u8 = 1;
 }
 
-/// Family and transport of the addresses: all that the specification knows.
+/// Family and transport of the addresses: all values that the specification defines.
 mod family {
     pub(super) const UNSPEC: u8 = 0x00;
     pub(super) const TCP_IPV4: u8 = 0x11;
@@ -37,42 +38,39 @@ mod family {
     pub(super) const UNIX_DATAGRAM: u8 = 0x32;
 }
 
-/// What is wrong with a header.
+/// What is wrong with a PROXY protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProxyProtocolError {
-    /// It does not begin as version 2 does.
+    /// It does not start with the signature of version 2.
     Signature,
-    /// Another version than 2.
+    /// Its version is not 2.
     Version(u8),
-    /// Neither LOCAL (0) nor PROXY (1).
+    /// Its command is neither LOCAL (0) nor PROXY (1).
     Command(u8),
-    /// Addresses of a kind that version 2 does not have.
+    /// Its address family is not defined in version 2.
     Family(u8),
-    /// More than 2048 bytes follow its first 16.
+    /// The part after the first 16 bytes is longer than 2048 bytes.
     TooLong(usize),
-    /// It has no room for the addresses that it says it has.
+    /// It is too short for its addresses.
     TooShort(usize),
-    /// The connection ended within it.
+    /// The connection ended within the header.
     Ended,
 }
 
 impl fmt::Display for ProxyProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Signature => f.write_str("not a header of version 2"),
-            Self::Version(version) => write!(f, "version {version}: only 2"),
-            Self::Command(command) => write!(f, "command {command}: only LOCAL and PROXY"),
+            Self::Signature => f.write_str("not a version 2 header"),
+            Self::Version(version) => write!(f, "version {version} is not supported (only 2)"),
+            Self::Command(command) => write!(f, "unknown command {command}"),
             Self::Family(family) => {
-                write!(
-                    f,
-                    "addresses of kind {family:#04x}, which version 2 does not have"
-                )
+                write!(f, "unknown address family {family:#04x}")
             }
             Self::TooLong(len) => {
-                write!(f, "{len} bytes of addresses: at most {MAX_ADDRESSES_LEN}")
+                write!(f, "{len} bytes of addresses (at most {MAX_ADDRESSES_LEN})")
             }
-            Self::TooShort(len) => write!(f, "{len} bytes of addresses: too few"),
+            Self::TooShort(len) => write!(f, "{len} bytes are too few for the addresses"),
             Self::Ended => f.write_str("the connection ended within the header"),
         }
     }
@@ -80,15 +78,15 @@ impl fmt::Display for ProxyProtocolError {
 
 impl std::error::Error for ProxyProtocolError {}
 
-/// What has come of a header.
+/// The bytes of a header received so far.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
     bytes: Vec<u8>,
 }
 
 impl Header {
-    /// How many bytes are missing, as far as can be told: no more may be read, because what follows
-    /// is the peer's. 0: it is whole.
+    /// How many bytes are missing, as far as known; 0 if the header is complete. No more may be
+    /// read, because the bytes after the header are the peer's.
     pub(crate) fn missing(&self) -> usize {
         let following = match self.bytes.first_chunk::<FIXED>() {
             Some(&[.., high, low]) => usize::from(u16::from_be_bytes([high, low])),
@@ -101,7 +99,7 @@ impl Header {
         self.bytes.is_empty()
     }
 
-    /// Takes bytes that have come, no more than were missing. Wrong ones are told at once.
+    /// Appends received bytes, at most as many as are missing. Reports errors as early as possible.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), ProxyProtocolError> {
         self.bytes.extend_from_slice(bytes);
         let begun = self.bytes.len().min(SIGNATURE.len());
@@ -115,14 +113,15 @@ impl Header {
         Ok(())
     }
 
-    /// Once it is whole: the client's address. None if the balancer speaks for itself, does not
-    /// know, or tells one that is not of TCP: then it is the socket's.
+    /// The client's address in a complete header. `None` if the balancer connects on its own
+    /// behalf, does not know the address, or sends one that is not TCP; use the socket's address
+    /// then.
     pub(crate) fn client(&self) -> Option<SocketAddr> {
         let (fixed, addresses) = self.bytes.split_first_chunk::<FIXED>()?;
         if fixed[12] & 0x0f == command::LOCAL {
             return None;
         }
-        // Addresses of both ends, then their ports. The first of each is the client's.
+        // Both addresses come first, then both ports; the client's is the first of each.
         let port = |at: usize| Some(u16::from_be_bytes(*addresses.get(at..)?.first_chunk()?));
         match fixed[13] {
             family::TCP_IPV4 => {
@@ -138,7 +137,7 @@ impl Header {
     }
 }
 
-/// Checks what stands in a header's first bytes.
+/// Checks the fixed part of a header.
 fn check(command: u8, kind: u8, following: usize) -> Result<(), ProxyProtocolError> {
     if command >> 4 != VERSION {
         return Err(ProxyProtocolError::Version(command >> 4));
@@ -147,9 +146,9 @@ fn check(command: u8, kind: u8, following: usize) -> Result<(), ProxyProtocolErr
         return Err(ProxyProtocolError::TooLong(following));
     }
     let least = match (command & 0x0f, kind) {
-        // What follows is not looked at, whatever its kind.
+        // The rest is ignored, whatever its family.
         (command::LOCAL, _) | (command::PROXY, family::UNSPEC) => 0,
-        // Valid, and none that a peer connects by: as if unspecified.
+        // Valid, but not TCP: treated as unspecified.
         (
             command::PROXY,
             family::UDP_IPV4 | family::UDP_IPV6 | family::UNIX_STREAM | family::UNIX_DATAGRAM,
@@ -174,8 +173,8 @@ mod tests {
         [&SIGNATURE[..], &[command, kind], &len, following].concat()
     }
 
-    /// Reads as a socket would, which has no more than `pieces` bytes at a time. The bytes read, and
-    /// who is the client.
+    /// Reads as from a socket that returns at most `pieces` bytes at a time. Returns the number of
+    /// bytes read and the client's address.
     fn read(wire: &[u8], pieces: usize) -> Result<(usize, Option<SocketAddr>), ProxyProtocolError> {
         let mut header = Header::default();
         let mut read = 0;
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_and_nothing_is_read_beyond() {
+    fn the_client_is_found_and_nothing_beyond_the_header_is_read() {
         let v4 = [203, 0, 113, 5, 192, 0, 2, 1, 0x30, 0x39, 0x20, 0x8d];
         let v6: Vec<u8> = [
             &"2001:db8::7".parse::<Ipv6Addr>().unwrap().octets()[..],
@@ -216,7 +215,7 @@ mod tests {
             (0x21, 0x11, &longest, client("203.0.113.5:12345")),
             (0x21, 0x00, &[], None),
             (0x21, 0x00, &[1, 2, 3], None),
-            // Over UDP and UNIX sockets: as if unspecified.
+            // UDP and UNIX sockets are treated as unspecified.
             (0x21, 0x12, &v4, None),
             (0x21, 0x22, &v6, None),
             (0x21, 0x31, &[b'/'; 216], None),
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_headers() {
+    fn invalid_headers_are_refused() {
         use ProxyProtocolError::{Command, Family, Signature, TooLong, TooShort, Version};
         for (wire, expected) in [
             (b"PROXY TCP4 1.2.3.4 1.2.3.5 1 2\r\n".to_vec(), Signature),

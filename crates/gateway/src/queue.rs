@@ -1,12 +1,12 @@
-//! Bytes that wait: for a socket, or to be read.
+//! A byte queue, for data to be written or read.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Capacity that an empty buffer keeps until it is trimmed: memory that is given back in each turn, and
-/// taken again in the next one, costs more than what it is for.
+/// Capacity that an empty queue keeps until it is trimmed. Freeing and reallocating memory every
+/// turn costs more than keeping it.
 const KEPT: usize = 64 * 1024;
 
-/// Bytes that wait, in order.
+/// Queued bytes, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     bytes: Vec<u8>,
@@ -22,12 +22,12 @@ impl Queue {
         self.len() == 0
     }
 
-    /// In bytes, used or not.
+    /// Capacity in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// For those who add bytes at its end.
+    /// Returns the buffer to append to.
     pub(crate) fn end(&mut self) -> &mut Vec<u8> {
         if self.written > self.bytes.len() / 2 {
             self.bytes.drain(..std::mem::take(&mut self.written));
@@ -35,12 +35,12 @@ impl Queue {
         &mut self.bytes
     }
 
-    /// What waits.
+    /// The queued bytes.
     pub(crate) fn front(&self) -> &[u8] {
         &self.bytes[self.written..]
     }
 
-    /// Forgets the first `len` bytes.
+    /// Removes the first `len` bytes.
     pub(crate) fn written(&mut self, len: usize) {
         self.written += len;
         if self.is_empty() {
@@ -52,14 +52,15 @@ impl Queue {
         }
     }
 
-    /// Gives the memory back, if nothing waits.
+    /// Releases the memory if the queue is empty.
     pub(crate) fn trim(&mut self) {
         if self.is_empty() {
             *self = Self::default();
         }
     }
 
-    /// Writes until nothing waits or the socket takes no more. Whether it took all.
+    /// Writes until the queue is empty or the socket accepts no more. Returns whether all was
+    /// written.
     pub(crate) fn write(&mut self, mut socket: impl Write) -> io::Result<bool> {
         while !self.is_empty() {
             match socket.write(self.front()) {

@@ -1,7 +1,6 @@
-//! io_uring: what many sockets have received comes by itself, and what many are to send goes in one
-//! system call.
+//! io_uring: many sockets receive without a system call each, and many sends share one system call.
 //!
-//! The edge to the kernel: all `unsafe` of this crate is here.
+//! All `unsafe` code of this crate is in this file.
 
 #![expect(unsafe_code, reason = "io_uring shares memory with the kernel")]
 
@@ -14,21 +13,21 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-/// Requests that are submitted at once at most. More are submitted in several calls.
+/// Entries of the submission queue. More requests take several system calls.
 const ENTRIES: u32 = 1024;
 
-/// Completions that wait at most before the kernel keeps them elsewhere.
+/// Entries of the completion queue, beyond which the kernel buffers completions itself.
 const COMPLETIONS: u32 = 4 * ENTRIES;
 
-/// Buffers that the kernel fills, a power of two, and their length: most messages are small. They
-/// are emptied as soon as they are seen.
+/// Number of receive buffers, a power of two, and the length of each. Most messages are small, and
+/// a buffer is emptied as soon as its completion is handled.
 const BUFFERS: u16 = 4096;
 const BUFFER_LEN: usize = 2048;
 
-/// The only group of buffers.
+/// The id of the only buffer group.
 const GROUP: u16 = 0;
 
-/// The kind of a request, in the highest bits of its number.
+/// The kind of a request, stored in the two highest bits of its user data.
 mod kind {
     pub(super) const SHIFT: u32 = 62;
     pub(super) const RECEIVE: u64 = 0;
@@ -37,7 +36,7 @@ mod kind {
     pub(super) const CANCEL: u64 = 3;
 }
 
-/// Linux's numbers.
+/// Linux constants.
 const POLLIN: u32 = 1;
 const MSG_DONTWAIT: i32 = 0x40;
 const MSG_NOSIGNAL: i32 = 0x4000;
@@ -47,34 +46,34 @@ const ETIME: i32 = 62;
 const EBUSY: i32 = 16;
 const EAGAIN: i32 = 11;
 
-/// What has come.
+/// Something that the ring reports.
 #[derive(Debug)]
-pub(crate) enum Happened<'a> {
-    /// Bytes from a socket, or its end if there are none.
+pub(crate) enum RingEvent<'a> {
+    /// Bytes from a socket; empty at the end of the stream.
     Received {
-        /// As given to [`Ring::receive`].
+        /// The number given to [`Ring::receive`].
         user: u64,
         bytes: io::Result<&'a [u8]>,
-        /// Whether more come by themselves. Otherwise it is to be asked for them again.
+        /// Whether the request stays active. Otherwise it must be submitted again.
         more: bool,
     },
-    /// The event queue of all else has something.
-    Events,
+    /// The event queue has events.
+    PollReady,
 }
 
-/// A completion that has not been told.
-struct Seen {
+/// A completion that is not handled yet.
+struct Completion {
     number: u64,
     result: i32,
     flags: u32,
 }
 
-/// Sockets that receive, and requests to send.
+/// An io_uring with its receive buffers.
 pub(crate) struct Ring {
-    // Before the buffers: they outlive it.
+    // Declared before `buffers`, so that it is dropped first.
     ring: IoUring,
     buffers: Buffers,
-    seen: Vec<Seen>,
+    completions: Vec<Completion>,
     events: RawFd,
 }
 
@@ -85,11 +84,11 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// `events` is the event queue of all else: it must stay open as long as the ring.
+    /// `events` is the epoll descriptor for everything else; it must stay open as long as the ring.
     ///
     /// # Errors
     ///
-    /// Where the kernel has no io_uring, or an old one, or does not allow it.
+    /// io_uring is missing, too old or not allowed.
     pub(crate) fn new(events: RawFd) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -98,8 +97,8 @@ impl Ring {
             .setup_cqsize(COMPLETIONS)
             .build(ENTRIES)?;
         let buffers = Buffers::new();
-        // SAFETY: the entries are a page-aligned array of `BUFFERS` entries, which is freed by
-        // `buffers`, and that is after the ring has given them up (`drop`).
+        // SAFETY: the entries are a page-aligned array of `BUFFERS` entries. `buffers` frees them
+        // only after `drop` has unregistered them.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(
                 buffers.entries.as_ptr() as u64,
@@ -111,14 +110,14 @@ impl Ring {
         let mut ring = Self {
             ring,
             buffers,
-            seen: Vec::new(),
+            completions: Vec::new(),
             events,
         };
         ring.watch();
         Ok(ring)
     }
 
-    /// Asks for what a socket receives: a buffer, or all until it is told that no more comes by itself.
+    /// Submits a receive request: for one buffer if `once`, else until it is cancelled or fails.
     /// `user` has 62 bits.
     pub(crate) fn receive(&mut self, user: u64, socket: RawFd, once: bool) {
         let request = match once {
@@ -132,32 +131,32 @@ impl Ring {
         unsafe { self.push(&request.user_data(kind::RECEIVE << kind::SHIFT | user)) };
     }
 
-    /// Asks for no more. It is told when that is so.
+    /// Cancels a receive request. A last `Received` reports when it has ended.
     pub(crate) fn cancel(&mut self, user: u64) {
         let request = opcode::AsyncCancel::new(kind::RECEIVE << kind::SHIFT | user).build();
-        // SAFETY: no memory is named.
+        // SAFETY: the request refers to no memory.
         unsafe { self.push(&request.user_data(kind::CANCEL << kind::SHIFT)) };
     }
 
-    /// Passes on what was asked. To be called before a socket is closed that was asked of: its number
-    /// may be another's then.
+    /// Submits all queued requests. Must be called before a socket with requests is closed, because
+    /// its descriptor may be reused.
     pub(crate) fn flush(&mut self) {
         while !self.ring.submission().is_empty() {
-            // What the kernel does not take now, it does when completions have been seen.
+            // The kernel may accept the rest only after completions are consumed.
             let _ = self.ring.submit();
-            let seen = self.ring.completion().map(|entry| self::seen(&entry));
-            self.seen.extend(seen);
+            let completions = self.ring.completion().map(|entry| completion(&entry));
+            self.completions.extend(completions);
         }
     }
 
-    /// Watches the event queue of all else.
+    /// Watches the event queue.
     fn watch(&mut self) {
         let request = opcode::PollAdd::new(Fd(self.events), POLLIN).build();
-        // SAFETY: no memory is named.
+        // SAFETY: the request refers to no memory.
         unsafe { self.push(&request.user_data(kind::POLL << kind::SHIFT)) };
     }
 
-    /// Sends to each socket what it takes at once. How much each has taken, in order.
+    /// Sends as much as each socket accepts at once. Returns how much each accepted, in order.
     pub(crate) fn send_all(&mut self, sends: &[(RawFd, &[u8])]) -> Vec<io::Result<usize>> {
         let mut results = Vec::with_capacity(sends.len());
         for sends in sends.chunks(ENTRIES as usize) {
@@ -166,9 +165,9 @@ impl Ring {
         results
     }
 
-    /// No more than there are entries.
+    /// Sends at most `ENTRIES` requests.
     fn send_some(&mut self, sends: &[(RawFd, &[u8])], results: &mut Vec<io::Result<usize>>) {
-        // So that there is room for all of them.
+        // Makes room for all of them.
         self.flush();
         let first = results.len();
         for (number, (socket, bytes)) in sends.iter().enumerate() {
@@ -176,8 +175,8 @@ impl Ring {
             let request = opcode::Send::new(Fd(*socket), bytes.as_ptr(), len)
                 .flags(MSG_DONTWAIT | MSG_NOSIGNAL)
                 .build();
-            // SAFETY: `bytes` is borrowed until this function returns, and it does not return
-            // before the kernel is done with every one of them.
+            // SAFETY: `bytes` is borrowed until this function returns, and it returns only after
+            // the kernel has finished every request.
             unsafe { self.push(&request.user_data(kind::SEND << kind::SHIFT | number as u64)) };
             results.push(Ok(0));
         }
@@ -187,7 +186,7 @@ impl Ring {
                 && error.kind() != ErrorKind::Interrupted
                 && ![Some(EAGAIN), Some(EBUSY)].contains(&error.raw_os_error())
             {
-                // The kernel may still read the bytes, so there is no way back from here.
+                // The kernel may still read the bytes, so returning would be unsound.
                 std::process::abort();
             }
             for entry in self.ring.completion() {
@@ -196,71 +195,72 @@ impl Ring {
                     results[first + number] = result(entry.result());
                     left -= 1;
                 } else {
-                    self.seen.push(seen(&entry));
+                    self.completions.push(completion(&entry));
                 }
             }
         }
     }
 
-    /// Waits until something happens, for `most` at most, and tells what did.
+    /// Waits until something happens, at most for `most`, and calls `on_event` for each event.
     pub(crate) fn wait(
         &mut self,
         most: Duration,
-        mut tell: impl FnMut(Happened<'_>),
+        mut on_event: impl FnMut(RingEvent<'_>),
     ) -> io::Result<()> {
-        let wants = self.seen.is_empty() && !most.is_zero();
+        let must_wait = self.completions.is_empty() && !most.is_zero();
         let time = Timespec::from(most);
-        let submitted = match wants {
+        let submitted = match must_wait {
             true => {
                 let arguments = SubmitArgs::new().timespec(&time);
                 self.ring.submitter().submit_with_args(1, &arguments)
             }
             false => self.ring.submit(),
         };
-        passed(submitted)?;
-        let mut seen = std::mem::take(&mut self.seen);
-        seen.extend(self.ring.completion().map(|entry| self::seen(&entry)));
-        // By itself the kernel tells of some twenty at a time (Linux 6.13): the rest in one call, which
-        // waits for no more.
+        ignore_transient(submitted)?;
+        let mut completions = std::mem::take(&mut self.completions);
+        completions.extend(self.ring.completion().map(|entry| completion(&entry)));
+        // The kernel delivers only about twenty completions per call (Linux 6.13). This call
+        // fetches the rest without waiting.
         if self.ring.submission().taskrun() {
             let none = Timespec::new();
             let arguments = SubmitArgs::new().timespec(&none);
             let all = COMPLETIONS as usize;
-            passed(self.ring.submitter().submit_with_args(all, &arguments))?;
-            seen.extend(self.ring.completion().map(|entry| self::seen(&entry)));
+            ignore_transient(self.ring.submitter().submit_with_args(all, &arguments))?;
+            completions.extend(self.ring.completion().map(|entry| completion(&entry)));
         }
-        for seen in seen.drain(..) {
-            self.tell(&seen, &mut tell);
+        for completion in completions.drain(..) {
+            self.handle(&completion, &mut on_event);
         }
-        // Its memory is for the next ones.
-        self.seen = seen;
+        // Keeps the allocation.
+        self.completions = completions;
         self.buffers.publish();
         Ok(())
     }
 
-    fn tell(&mut self, seen: &Seen, tell: &mut impl FnMut(Happened<'_>)) {
-        let user = seen.number & !(3 << kind::SHIFT);
-        match seen.number >> kind::SHIFT {
+    fn handle(&mut self, completion: &Completion, on_event: &mut impl FnMut(RingEvent<'_>)) {
+        let user = completion.number & !(3 << kind::SHIFT);
+        match completion.number >> kind::SHIFT {
             kind::RECEIVE => {
-                let more = cqueue::more(seen.flags);
-                let buffer = cqueue::buffer_select(seen.flags);
-                let len = match result(seen.result) {
+                let more = cqueue::more(completion.flags);
+                let buffer = cqueue::buffer_select(completion.flags);
+                let len = match result(completion.result) {
                     Ok(len) => len,
                     Err(error) => {
-                        // Without a buffer, or cancelled: the socket has not failed.
+                        // No buffer was free, or the request was cancelled: the socket itself is
+                        // fine.
                         let is_over = [Some(ENOBUFS), Some(ECANCELED)];
                         let bytes = match is_over.contains(&error.raw_os_error()) {
                             true => Err(ErrorKind::WouldBlock.into()),
                             false => Err(error),
                         };
-                        return tell(Happened::Received { user, bytes, more });
+                        return on_event(RingEvent::Received { user, bytes, more });
                     }
                 };
                 let bytes = match buffer {
                     Some(buffer) => self.buffers.bytes(buffer, len),
                     None => &[],
                 };
-                tell(Happened::Received {
+                on_event(RingEvent::Received {
                     user,
                     bytes: Ok(bytes),
                     more,
@@ -270,7 +270,7 @@ impl Ring {
                 }
             }
             kind::POLL => {
-                tell(Happened::Events);
+                on_event(RingEvent::PollReady);
                 self.watch();
             }
             _ => {}
@@ -279,9 +279,9 @@ impl Ring {
 
     /// # Safety
     ///
-    /// The memory that the request names must be valid until its completion has come.
+    /// The memory that the request refers to must stay valid until its completion has arrived.
     unsafe fn push(&mut self, request: &squeue::Entry) {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         while unsafe { self.ring.submission().push(request) }.is_err() {
             self.flush();
         }
@@ -291,15 +291,14 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.ring.submitter().unregister_buf_ring(GROUP).is_err() {
-            // The kernel may still write to them: they are never freed.
+            // The kernel may still write to the buffers, so they are leaked.
             std::mem::forget(std::mem::replace(&mut self.buffers, Buffers::new()));
         }
     }
 }
 
-/// What is no failure: that time is over, that there was a signal, or that completions have to be seen
-/// first.
-fn passed(submitted: io::Result<usize>) -> io::Result<()> {
+/// Treats these as success: a timeout, a signal, and a full completion queue.
+fn ignore_transient(submitted: io::Result<usize>) -> io::Result<()> {
     match submitted {
         Err(error)
             if error.kind() == ErrorKind::Interrupted
@@ -311,8 +310,8 @@ fn passed(submitted: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-fn seen(entry: &cqueue::Entry) -> Seen {
-    Seen {
+fn completion(entry: &cqueue::Entry) -> Completion {
+    Completion {
         number: entry.user_data(),
         result: entry.result(),
         flags: entry.flags(),
@@ -326,19 +325,19 @@ fn result(result: i32) -> io::Result<usize> {
     }
 }
 
-/// Buffers that the kernel fills, and the ring by which it is given them.
+/// The receive buffers, and the ring through which they are handed to the kernel.
 struct Buffers {
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
-    /// Entries that the kernel has been given, from the beginning, and those that it has been told.
+    /// Total number of buffers handed to the kernel, modulo 2^16.
     tail: u16,
 }
 
-// SAFETY: it owns its memory; only the kernel knows of it, too.
+// SAFETY: it owns its memory, which it shares only with the kernel.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Of the entries, which begin at a page.
+    /// Layout of the entries, which must start at a page boundary.
     const ENTRIES: Layout = {
         let len = BUFFERS as usize * size_of::<BufRingEntry>();
         match Layout::from_size_align(len, 4096) {
@@ -374,21 +373,22 @@ impl Buffers {
     fn bytes(&self, buffer: u16, len: usize) -> &[u8] {
         assert!(
             buffer < BUFFERS && len <= BUFFER_LEN,
-            "the kernel has one of ours"
+            "the kernel returned a buffer of ours"
         );
-        // SAFETY: it lies within the memory, which was zeroed at first, and the kernel does not
-        // write to it before it is given back, for which `self` must be borrowed for change.
+        // SAFETY: the range lies within the zero-initialized allocation. The kernel writes to it
+        // only after `give_back`, which takes `&mut self`.
         unsafe {
             let start = self.bytes.as_ptr().add(usize::from(buffer) * BUFFER_LEN);
             std::slice::from_raw_parts(start, len)
         }
     }
 
-    /// Gives a buffer to the kernel, which learns of it by [`Buffers::publish`].
+    /// Hands a buffer to the kernel, which sees it after [`Buffers::publish`].
     fn give_back(&mut self, buffer: u16) {
         let place = usize::from(self.tail & (BUFFERS - 1));
-        // SAFETY: the place is within the entries, and the kernel reads it only after the tail has
-        // passed it. The last two bytes of the first entry are the tail: the setters leave them.
+        // SAFETY: the index is within the entries, and the kernel reads an entry only once the tail
+        // has passed it. The last two bytes of the first entry are the tail; the setters do not
+        // touch them.
         unsafe {
             let entry = &mut *self.entries.as_ptr().add(place);
             let start = self.bytes.as_ptr().add(usize::from(buffer) * BUFFER_LEN);
@@ -399,10 +399,10 @@ impl Buffers {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Tells the kernel of all that it was given.
+    /// Makes all buffers that were handed back visible to the kernel.
     fn publish(&mut self) {
-        // SAFETY: the tail lies in the first entry, is aligned, and is read by the kernel as an
-        // atomic number.
+        // SAFETY: the tail lies in the first entry and is aligned; the kernel reads it as an
+        // atomic.
         unsafe {
             let tail = BufRingEntry::tail(self.entries.as_ptr());
             AtomicU16::from_ptr(tail.cast_mut()).store(self.tail, Ordering::Release);
@@ -437,9 +437,9 @@ mod tests {
         }
     }
 
-    /// Once means one buffer, however much there is.
+    /// `once` means one buffer, however much data there is.
     #[test]
-    fn one_buffer_is_told() {
+    fn receive_once_uses_one_buffer() {
         let (events, _other) = UnixStream::pair().unwrap();
         let Some(mut ring) = ring(&events) else {
             return;
@@ -450,10 +450,10 @@ mod tests {
         for turn in 0..3 {
             ring.receive(5, here.as_raw_fd(), true);
             let mut received = Vec::new();
-            // A second time, to see that no more comes.
+            // The second wait checks that nothing else arrives.
             for most in [Duration::from_secs(10), Duration::from_millis(20)] {
-                let take = |happened: Happened<'_>| {
-                    if let Happened::Received { bytes, more, .. } = happened {
+                let take = |event: RingEvent<'_>| {
+                    if let RingEvent::Received { bytes, more, .. } = event {
                         assert!(!more);
                         received.extend_from_slice(bytes.unwrap());
                     }
@@ -464,9 +464,9 @@ mod tests {
         }
     }
 
-    /// More bytes than there are buffers, in order; then the end.
+    /// More data than there are buffers arrives in order, then the end of the stream.
     #[test]
-    fn what_comes_is_told() {
+    fn everything_received_is_reported() {
         let (events, mut other) = UnixStream::pair().unwrap();
         let Some(mut ring) = ring(&events) else {
             return;
@@ -480,8 +480,8 @@ mod tests {
         while !ended {
             let mut again = false;
             let most = Duration::from_secs(10);
-            let waited = ring.wait(most, |happened| match happened {
-                Happened::Received { user, bytes, more } => {
+            let waited = ring.wait(most, |event| match event {
+                RingEvent::Received { user, bytes, more } => {
                     assert_eq!(user, 5);
                     again |= !more;
                     match bytes {
@@ -490,7 +490,7 @@ mod tests {
                         Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
                     }
                 }
-                Happened::Events => woken += 1,
+                RingEvent::PollReady => woken += 1,
             });
             waited.unwrap();
             if again && !ended {
@@ -501,20 +501,19 @@ mod tests {
         writer.join().unwrap();
         assert_eq!(woken, 0);
         other.write_all(&[1]).unwrap();
-        let told =
-            |happened: Happened<'_>| woken += i32::from(matches!(happened, Happened::Events));
+        let told = |event: RingEvent<'_>| woken += i32::from(matches!(event, RingEvent::PollReady));
         ring.wait(Duration::from_secs(10), told).unwrap();
         assert_eq!(woken, 1);
     }
 
-    /// As much as each socket takes, for more sockets than fit into one submission.
+    /// Each socket accepts what it can, with more sockets than fit into one submission.
     #[test]
     fn what_is_sent_arrives() {
         let (events, _other) = UnixStream::pair().unwrap();
         let Some(mut ring) = ring(&events) else {
             return;
         };
-        // Thirty times each: many systems allow a process 1,024 files.
+        // Thirty sends per socket, because many systems allow a process only 1,024 files.
         let pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
         let bytes: Vec<u8> = (0..100).collect();
         let sends: Vec<_> = (0..3000)
@@ -552,19 +551,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_socket_is_told() {
+    fn cancelling_is_reported() {
         let (events, _other) = UnixStream::pair().unwrap();
         let Some(mut ring) = ring(&events) else {
             return;
         };
         let (here, mut there) = UnixStream::pair().unwrap();
         ring.receive(7, here.as_raw_fd(), false);
-        ring.wait(Duration::ZERO, |happened| panic!("{happened:?}"))
+        ring.wait(Duration::ZERO, |event| panic!("{event:?}"))
             .unwrap();
         ring.cancel(7);
         let mut over = 0;
-        ring.wait(Duration::from_secs(10), |happened| match happened {
-            Happened::Received {
+        ring.wait(Duration::from_secs(10), |event| match event {
+            RingEvent::Received {
                 user: 7,
                 bytes: Err(_),
                 more: false,
@@ -574,7 +573,7 @@ mod tests {
         .unwrap();
         assert_eq!(over, 1);
         there.write_all(&[1]).unwrap();
-        ring.wait(Duration::from_millis(20), |happened| panic!("{happened:?}"))
+        ring.wait(Duration::from_millis(20), |event| panic!("{event:?}"))
             .unwrap();
     }
 }

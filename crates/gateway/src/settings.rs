@@ -1,4 +1,4 @@
-//! What a gateway is to do, and its limits.
+//! Settings and limits of a gateway.
 
 use crate::socks::SocksUser;
 use packetlane::bitcoin::Network;
@@ -7,38 +7,39 @@ use std::net::SocketAddr;
 use std::num::NonZero;
 use std::time::Duration;
 
-/// What a gateway is to do.
+/// Settings of a gateway. At least one of `inbound`, `socks` and `transparent` must be set.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Peers that connect are carried to the node.
+    /// Accepts peers and relays them to a node.
     pub inbound: Option<Inbound>,
-    /// Where it is a SOCKS5 server, by which the node connects to peers.
+    /// Address of the SOCKS5 server through which the node connects to peers.
     pub socks: Option<SocketAddr>,
-    /// Who may use that server: whoever shows this user and password. Without one everybody may,
-    /// and what a node shows is passed on to the server at `tor`.
+    /// The user and password that clients of `socks` must show. If `None`, anyone may use it, and
+    /// credentials are passed on to the proxy at `tor`.
     pub socks_user: Option<SocksUser>,
-    /// Where it accepts connections of the node's to peers that a firewall has redirected.
+    /// Address that accepts connections of the node's that a firewall redirects.
     pub transparent: Option<SocketAddr>,
-    /// The SOCKS5 server that reaches `.onion` names.
+    /// SOCKS5 server for `.onion` names.
     pub tor: Option<SocketAddr>,
-    /// The network in each thread.
+    /// The Bitcoin network.
     pub network: Network,
-    /// Whether the node's `version` says to v2 peers that it speaks v2 (`NODE_P2P_V2`).
+    /// Sets the service bit `NODE_P2P_V2` in the node's `version` message to v2 peers.
     pub advertise: bool,
-    /// How many threads.
+    /// Number of threads.
     pub workers: NonZero<usize>,
-    /// What encrypts.
+    /// The engine that encrypts and decrypts.
     pub engine: Engine,
     /// How sockets are read and written.
     pub io: Io,
-    /// How long a thread sleeps between turns, so that more is done in each. None by default.
+    /// How long a thread sleeps between turns. Larger batches need less CPU time, but messages are
+    /// delayed. Zero by default.
     pub turn: Duration,
-    /// Bounds on what peers may take.
+    /// Limits on what peers may use.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// A gateway that listens nowhere yet: a thread for each core, and all else by default.
+    /// Default settings, with one thread per core and no address to listen on.
     #[must_use]
     pub fn new(network: Network, engine: Engine) -> Self {
         let cores = std::thread::available_parallelism();
@@ -59,23 +60,23 @@ impl Settings {
     }
 }
 
-/// Where peers connect, and where to.
+/// Where peers connect, and the node they are relayed to.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound {
-    /// Where the gateway accepts peers.
+    /// Address where peers connect.
     pub listen: SocketAddr,
-    /// Where the node listens.
+    /// Address of the node.
     pub node: SocketAddr,
-    /// Whether all peers reach the node from one address: otherwise each has a loopback address of
-    /// its own, if the node listens on one.
+    /// Connects to the node from one address for all peers. If `false` and the node listens on an
+    /// IPv4 loopback address, each peer gets a loopback address of its own.
     pub same_address: bool,
-    /// Whether each connection begins with a PROXY protocol v2 header, which says who the peer is.
-    /// Whoever can connect then says what it likes: only balancers may.
+    /// Requires a PROXY protocol v2 header with the peer's address at the start of each connection.
+    /// Anyone who can connect can claim any address, so let only load balancers connect.
     pub proxy_protocol: bool,
 }
 
 impl Inbound {
-    /// From one address to the other, each peer with a loopback address of its own.
+    /// Relays peers from one address to the other, each peer with a loopback address of its own.
     #[must_use]
     pub fn new(listen: SocketAddr, node: SocketAddr) -> Self {
         Self {
@@ -90,47 +91,50 @@ impl Inbound {
 /// How sockets are read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
-    /// By io_uring where the kernel has it and allows it, otherwise by epoll.
+    /// io_uring if the kernel supports and allows it, else epoll.
     #[default]
     Best,
-    /// By io_uring.
+    /// io_uring.
     IoUring,
-    /// By epoll (or what the system has in its place), and a system call for each socket.
+    /// epoll (or the system's equivalent), and one system call per read and write.
     Epoll,
 }
 
-/// Bounds on what peers may take. All numbers are of the whole gateway, whatever the number of its
-/// threads. Inbound connections and the node's own have separate budgets, so that strangers cannot
-/// keep the node from connecting to peers of its choice.
+/// Limits on what peers may use. All apply to the whole gateway, not to each thread. Inbound
+/// connections and the node's own have separate limits, so that strangers cannot keep the node from
+/// connecting to peers of its choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From the connection to the end of the handshake: as long as nodes give it.
+    /// From the start of the connection to the end of the handshake. Bitcoin Core allows the same
+    /// 60 seconds.
     pub handshake: Duration,
-    /// Inbound connections that have not shaken hands.
+    /// Inbound connections whose handshake is not done.
     pub half_open: usize,
-    /// Of these, from one address. A household, or an office, may share one. Also of the clients that
-    /// have not shown the password of [`Settings::socks_user`].
+    /// The same per address, which a household or an office may share. Also limits the clients per
+    /// address that have not shown the password of [`Settings::socks_user`].
     pub half_open_address: usize,
-    /// Of these, from one network group (65,536 IPv4 addresses, or an IPv6 /32).
+    /// The same per network group: an IPv4 /16 or an IPv6 /32.
     pub half_open_group: usize,
-    /// Inbound connections at a time. A node has 125 unless told otherwise.
+    /// Inbound connections. A node allows 125 by default.
     pub connections: usize,
-    /// Connections of the node's own at a time, by SOCKS or redirected by a firewall, those that have
-    /// not shaken hands among them. A node has a dozen; a crawler may have thousands.
+    /// The node's own connections, through SOCKS or redirected by a firewall, including unfinished
+    /// handshakes. A node has about a dozen; a crawler may have thousands.
     pub outbound_connections: usize,
-    /// Bytes that may wait for a side that does not read them. Then the other side is not read.
+    /// Bytes that may be queued for a side that does not read. Above this limit the other side is
+    /// not read.
     pub queued: usize,
-    /// Bytes that one batch of a turn takes, or a little more; what is above goes into the next
-    /// batch of the turn. With 1 each connection has a batch of its own.
+    /// Approximate bytes per batch. More data in a turn goes into further batches. With 1, each
+    /// connection has its own batch.
     pub batch: usize,
-    /// Memory of what waits in all inbound connections, in bytes. While there is more, each thread
-    /// that has more than its equal share closes those of its connections that hold the most. A
-    /// thread looks after each turn, and every second. The process takes more, by what its allocator
-    /// needs. Hundreds of peers may each be sent a block at a time.
+    /// Memory for data queued in all inbound connections, in bytes. Above this limit, each thread
+    /// that holds more than its equal share closes its largest connections. Checked after each turn
+    /// and every second. The process uses more than this because of allocator overhead. The default
+    /// lets hundreds of peers download a block at the same time.
     pub memory: usize,
-    /// The same of the node's own connections.
+    /// The same for the node's own connections.
     pub outbound_memory: usize,
-    /// How long a peer may take nothing of what waits for it: as long as nodes give it.
+    /// How long a peer may read nothing of what is queued for it. Bitcoin Core allows the same 20
+    /// minutes.
     pub stalled: Duration,
     /// How long a peer may send nothing. Nodes ping every two minutes, and give up after twenty.
     pub idle: Duration,

@@ -1,5 +1,5 @@
-//! SOCKS5 (RFC 1928, with the passwords of RFC 1929): as a server, for the node that asks where to
-//! connect; as a client, of the proxy that reaches what the gateway cannot (Tor).
+//! SOCKS5 (RFC 1928, passwords as in RFC 1929): the server that nodes use, and the client for an
+//! upstream proxy that reaches .onion names (Tor).
 
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -10,24 +10,25 @@ const VERSION: u8 = 5;
 const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
 
-/// Tor's own command (its socks-extensions.txt): where does a name lead? btcd asks so for all names.
+/// Tor's RESOLVE extension (socks-extensions.txt): returns an address for a name. btcd uses it for
+/// every name.
 const RESOLVE: u8 = 0xf0;
 
-/// How a client may show who it is.
+/// Authentication methods.
 mod method {
     pub(super) const NONE: u8 = 0;
     pub(super) const PASSWORD: u8 = 2;
     pub(super) const REFUSED: u8 = 0xff;
 }
 
-/// What kind of address follows.
-mod kind {
+/// Address types (ATYP).
+mod address_type {
     pub(super) const IPV4: u8 = 1;
     pub(super) const NAME: u8 = 3;
     pub(super) const IPV6: u8 = 4;
 }
 
-/// The answer to a request.
+/// A reply code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply(u8);
 
@@ -39,15 +40,15 @@ impl Reply {
     const COMMAND: Self = Self(7);
     const ADDRESS_KIND: Self = Self(8);
 
-    /// As it goes to the client. The address that was bound is of no use to it: none is told.
+    /// The reply on the wire. The bound address means nothing to the client, so it is all zeros.
     pub(crate) fn wire(self) -> [u8; 10] {
-        [VERSION, self.0, 0, kind::IPV4, 0, 0, 0, 0, 0, 0]
+        [VERSION, self.0, 0, address_type::IPV4, 0, 0, 0, 0, 0, 0]
     }
 
-    /// The address to which a name leads, as it goes to the client.
+    /// The reply to a RESOLVE request.
     pub(crate) fn resolved(address: IpAddr) -> Vec<u8> {
         let mut wire = vec![VERSION, Self::SUCCEEDED.0, 0];
-        Target::Address((address, 0).into()).put(&mut wire);
+        Target::Address((address, 0).into()).encode(&mut wire);
         wire
     }
 }
@@ -55,29 +56,29 @@ impl Reply {
 /// Where to connect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// An address.
+    /// An IP address and a port.
     Address(SocketAddr),
-    /// A name, of at most 255 bytes, and a port.
+    /// A name of at most 255 bytes, and a port.
     Name(String, u16),
 }
 
 impl Target {
-    /// Adds it to a request or a reply.
-    fn put(&self, output: &mut Vec<u8>) {
+    /// Appends its wire format.
+    fn encode(&self, output: &mut Vec<u8>) {
         let port = match self {
             Self::Address(SocketAddr::V4(address)) => {
-                output.push(kind::IPV4);
+                output.push(address_type::IPV4);
                 output.extend(address.ip().octets());
                 address.port()
             }
             Self::Address(SocketAddr::V6(address)) => {
-                output.push(kind::IPV6);
+                output.push(address_type::IPV6);
                 output.extend(address.ip().octets());
                 address.port()
             }
             Self::Name(name, port) => {
-                // It came with a length of one byte.
-                output.extend([kind::NAME, name.len() as u8]);
+                // Its length came in one byte.
+                output.extend([address_type::NAME, name.len() as u8]);
                 output.extend(name.as_bytes());
                 *port
             }
@@ -90,36 +91,36 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
-            // Whoever asks chooses it: it must not control a terminal.
+            // Escaped: the client chooses the name, and it must not control a terminal.
             Self::Name(name, port) => write!(f, "{}:{port}", name.escape_default()),
         }
     }
 }
 
-/// What is wrong with what came.
+/// What is wrong with a SOCKS message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocksError {
-    /// It does not begin as SOCKS5 does.
+    /// It does not start with version 5.
     Version(u8),
-    /// It can be asked by none of the ways offered.
+    /// The client offers none of the supported authentication methods, or the proxy accepted none.
     Method,
-    /// The client has shown another user or password than [`Settings::socks_user`].
+    /// The client's user or password differs from [`Settings::socks_user`].
     ///
     /// [`Settings::socks_user`]: crate::Settings::socks_user
     Password,
-    /// Another command than to connect, and Tor's to resolve a name.
+    /// A command other than CONNECT and Tor's RESOLVE.
     Command(u8),
-    /// An unknown kind of address, or a name that is not ASCII.
+    /// An unknown address type, or a name that is not ASCII.
     Address,
-    /// The other proxy refused, with this answer.
+    /// The upstream proxy refused, with this reply code.
     Refused(u8),
-    /// The other proxy said more than its answer.
+    /// The upstream proxy sent data after its reply.
     Trailing,
 }
 
 impl SocksError {
-    /// What to answer, if the client is so far that it can be answered.
+    /// The reply for the client, if the exchange has come far enough for one.
     pub(crate) fn reply(self) -> Option<Reply> {
         match self {
             Self::Version(_) | Self::Method | Self::Password => None,
@@ -135,28 +136,30 @@ impl fmt::Display for SocksError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(byte) => write!(f, "not SOCKS5: the first byte is {byte:#04x}"),
-            Self::Method => f.write_str("SOCKS5 neither without nor with a password"),
-            Self::Password => f.write_str("SOCKS5 with a wrong user or password"),
+            Self::Method => f.write_str("SOCKS5: no common authentication method"),
+            Self::Password => f.write_str("SOCKS5: wrong user or password"),
             Self::Command(command) => write!(
                 f,
-                "SOCKS5 command {command}: only {CONNECT}, to connect, and {RESOLVE}, to resolve"
+                "SOCKS5 command {command} is not supported (only {CONNECT}, CONNECT, and {RESOLVE}, RESOLVE)"
             ),
-            Self::Address => f.write_str("SOCKS5: no address that can be connected to"),
-            Self::Refused(reply) => write!(f, "the proxy did not connect (SOCKS5 reply {reply})"),
-            Self::Trailing => f.write_str("the proxy said more than its SOCKS5 reply"),
+            Self::Address => f.write_str("SOCKS5: not an IP address or an ASCII name"),
+            Self::Refused(reply) => write!(
+                f,
+                "the upstream proxy could not connect (SOCKS5 reply {reply})"
+            ),
+            Self::Trailing => f.write_str("the upstream proxy sent data after its SOCKS5 reply"),
         }
     }
 }
 
 impl std::error::Error for SocksError {}
 
-/// The user and the password that SOCKS5 clients must show (RFC 1929). Holds a digest of both.
+/// The user and password that SOCKS5 clients must show (RFC 1929), stored as a digest.
 #[derive(Clone, Copy)]
 pub struct SocksUser([u8; 32]);
 
 impl SocksUser {
-    /// Of a name and a password of 1 to 255 bytes each; `None` for other lengths, which RFC 1929
-    /// does not have.
+    /// Returns `None` unless name and password have 1 to 255 bytes each, as RFC 1929 requires.
     #[must_use]
     pub fn new(name: &[u8], password: &[u8]) -> Option<Self> {
         let fits = |field: &[u8]| (1..=255).contains(&field.len());
@@ -172,8 +175,8 @@ impl SocksUser {
         digest.finalize().into()
     }
 
-    /// Whether these are the user and the password. Takes the same time wherever they differ.
-    fn admits(&self, name: &[u8], password: &[u8]) -> bool {
+    /// Whether name and password are correct. Takes the same time wherever they differ.
+    fn matches(&self, name: &[u8], password: &[u8]) -> bool {
         let shown = Self::digest(name, password);
         let differences = self.0.iter().zip(shown).map(|(one, other)| one ^ other);
         differences.fold(0, |all, one| all | one) == 0
@@ -186,15 +189,15 @@ impl fmt::Debug for SocksUser {
     }
 }
 
-/// User and password, each of at most 255 bytes. A node gives random ones, so that Tor keeps its
-/// connections apart; they are accepted and passed on.
+/// User and password of at most 255 bytes each. A node sends random ones so that Tor isolates its
+/// connections; they are accepted and passed on to the upstream proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Credentials {
     user: Vec<u8>,
     password: Vec<u8>,
 }
 
-/// A reader of what has come so far.
+/// Reads fields from the bytes received so far. `None` means that more bytes are needed.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -208,24 +211,24 @@ impl<'a> Bytes<'a> {
         Some(self.take(1)?[0])
     }
 
-    /// As many bytes as the first one says.
-    fn counted(&mut self) -> Option<&'a [u8]> {
+    /// A field that starts with its length in one byte.
+    fn length_prefixed(&mut self) -> Option<&'a [u8]> {
         let len = self.byte()?;
         self.take(len.into())
     }
 
-    /// An address by its kind, and a port.
+    /// An address type, an address and a port.
     fn target(&mut self) -> Option<Result<Target, SocksError>> {
         let host = match self.byte()? {
-            kind::IPV4 => {
+            address_type::IPV4 => {
                 let octets: [u8; 4] = self.take(4)?.try_into().ok()?;
                 Err(Ipv4Addr::from(octets).into())
             }
-            kind::IPV6 => {
+            address_type::IPV6 => {
                 let octets: [u8; 16] = self.take(16)?.try_into().ok()?;
                 Err(Ipv6Addr::from(octets).to_canonical())
             }
-            kind::NAME => Ok(self.counted()?),
+            address_type::NAME => Ok(self.length_prefixed()?),
             _ => return Some(Err(SocksError::Address)),
         };
         let port = u16::from_be_bytes(self.take(2)?.try_into().ok()?);
@@ -244,7 +247,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Checks the version that all but passwords begin with.
+/// Checks the version byte of every message except those about passwords.
 fn version(bytes: &mut Bytes<'_>) -> Option<Result<(), SocksError>> {
     let byte = bytes.byte()?;
     Some(match byte == VERSION {
@@ -253,16 +256,16 @@ fn version(bytes: &mut Bytes<'_>) -> Option<Result<(), SocksError>> {
     })
 }
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    /// A connection.
+pub(crate) enum SocksRequest {
+    /// Connect to the target.
     Connect(Target),
-    /// An address of a name.
+    /// Look up an address of the target.
     Resolve(Target),
 }
 
-/// A client that asks.
+/// The server side of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     state: ServerState,
@@ -278,23 +281,24 @@ enum ServerState {
 }
 
 impl Server {
-    /// Takes what is whole from the beginning of `bytes`, and adds answers to `answers`. What
-    /// it asks once that is known: then the client waits for a [`Reply`].
+    /// Consumes complete messages from the start of `bytes` and appends the answers to `answers`.
+    /// Returns the request once it is complete; the client then waits for a [`Reply`].
     ///
-    /// With a `user` the client must show that one. Without, it may show any or none.
+    /// If `user` is given, the client must show it. Otherwise the client may show any password, or
+    /// none.
     pub(crate) fn receive(
         &mut self,
         bytes: &mut Vec<u8>,
         user: Option<SocksUser>,
         answers: &mut Vec<u8>,
-    ) -> Result<Option<Request>, SocksError> {
+    ) -> Result<Option<SocksRequest>, SocksError> {
         loop {
             let mut reader = Bytes(bytes);
             let Some(request) = self.step(&mut reader, user, answers) else {
                 return Ok(None);
             };
             let taken = bytes.len() - reader.0.len();
-            // A password may be in it.
+            // These bytes may contain a password.
             bytes[..taken].zeroize();
             bytes.drain(..taken);
             if let Some(request) = request? {
@@ -303,19 +307,19 @@ impl Server {
         }
     }
 
-    /// One message of the client's, if it is whole.
+    /// Handles one message of the client's, if it is complete.
     fn step(
         &mut self,
         bytes: &mut Bytes<'_>,
         user: Option<SocksUser>,
         answers: &mut Vec<u8>,
-    ) -> Option<Result<Option<Request>, SocksError>> {
+    ) -> Option<Result<Option<SocksRequest>, SocksError>> {
         match self.state {
             ServerState::Greeting => {
                 if let Err(error) = version(bytes)? {
                     return Some(Err(error));
                 }
-                let offered = bytes.counted()?;
+                let offered = bytes.length_prefixed()?;
                 let (method, state) = if offered.contains(&method::PASSWORD) {
                     (method::PASSWORD, ServerState::Password)
                 } else if offered.contains(&method::NONE) && user.is_none() {
@@ -329,13 +333,13 @@ impl Server {
             }
             ServerState::Password => {
                 bytes.byte()?;
-                let (name, password) = (bytes.counted()?, bytes.counted()?);
+                let (name, password) = (bytes.length_prefixed()?, bytes.length_prefixed()?);
                 match user {
-                    Some(user) if !user.admits(name, password) => {
+                    Some(user) if !user.matches(name, password) => {
                         answers.extend([PASSWORD_VERSION, 1]);
                         return Some(Err(SocksError::Password));
                     }
-                    // They are for us, and for no other proxy.
+                    // The password is for this server only, not for the upstream proxy.
                     Some(_) => {}
                     None => {
                         self.credentials = Some(Credentials {
@@ -355,8 +359,8 @@ impl Server {
                 bytes.byte()?;
                 let target = bytes.target()?;
                 return Some(match command {
-                    CONNECT => target.map(|target| Some(Request::Connect(target))),
-                    RESOLVE => target.map(|target| Some(Request::Resolve(target))),
+                    CONNECT => target.map(|target| Some(SocksRequest::Connect(target))),
+                    RESOLVE => target.map(|target| Some(SocksRequest::Resolve(target))),
                     _ => Err(SocksError::Command(command)),
                 });
             }
@@ -365,7 +369,7 @@ impl Server {
     }
 }
 
-/// A request to another proxy.
+/// The client side: a request to an upstream proxy.
 #[derive(Debug)]
 pub(crate) struct Client {
     state: ClientState,
@@ -381,14 +385,15 @@ enum ClientState {
 }
 
 impl Client {
-    /// Adds its first bytes to `output`.
+    /// Appends the first message to `output`.
     pub(crate) fn new(
         target: Target,
         credentials: Option<Credentials>,
         output: &mut Vec<u8>,
     ) -> Self {
         match credentials {
-            // Both: some proxies take no password. Tor prefers it, and isolates circuits by it.
+            // Offer both: some proxies accept no password. Tor prefers the password and isolates
+            // circuits by it.
             Some(_) => output.extend([VERSION, 2, method::NONE, method::PASSWORD]),
             None => output.extend([VERSION, 1, method::NONE]),
         }
@@ -399,8 +404,8 @@ impl Client {
         }
     }
 
-    /// Takes what is whole from the beginning of `bytes`, and adds what to send to `output`.
-    /// Whether the proxy has connected.
+    /// Consumes complete messages from the start of `bytes` and appends what to send to `output`.
+    /// Returns whether the proxy has connected.
     pub(crate) fn receive(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -433,7 +438,7 @@ impl Client {
                     (method::PASSWORD, Some(Credentials { user, password })) => {
                         output.push(PASSWORD_VERSION);
                         for field in [user, password] {
-                            // It came with a length of one byte.
+                            // Its length came in one byte.
                             output.push(field.len() as u8);
                             output.extend_from_slice(field);
                         }
@@ -456,7 +461,7 @@ impl Client {
                 }
                 let reply = Reply(bytes.byte()?);
                 bytes.byte()?;
-                // Which address it has bound is of no interest.
+                // The address that the proxy bound is not needed.
                 let bound = bytes.target()?;
                 return Some(match (reply, bound) {
                     (Reply::SUCCEEDED, _) => Ok(true),
@@ -469,7 +474,7 @@ impl Client {
 
     fn request(&mut self, output: &mut Vec<u8>) {
         output.extend([VERSION, CONNECT, 0]);
-        self.target.put(output);
+        self.target.encode(output);
         self.state = ClientState::Reply;
     }
 }
@@ -487,9 +492,9 @@ mod tests {
         ]
     }
 
-    /// The client against the server, one byte at a time.
+    /// Runs the client against the server, one byte at a time.
     #[test]
-    fn each_understands_the_other() {
+    fn client_and_server_understand_each_other() {
         let credentials = Credentials {
             user: b"0123456789".to_vec(),
             password: vec![7; 255],
@@ -516,7 +521,7 @@ mod tests {
                         assert!(!client.receive(&mut at_client, &mut to_server).unwrap());
                     }
                 };
-                assert_eq!(asked, Request::Connect(target));
+                assert_eq!(asked, SocksRequest::Connect(target));
                 assert_eq!(server.credentials, credentials);
                 assert!(at_server.is_empty());
                 let mut reply = Reply::SUCCEEDED.wire().to_vec();
@@ -528,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_socks5_is_refused() {
+    fn malformed_requests_are_refused() {
         let ask = |bytes: &[u8]| {
             let mut answers = Vec::new();
             let answer = Server::default().receive(&mut bytes.to_vec(), None, &mut answers);
@@ -547,7 +552,8 @@ mod tests {
             let request = [&[5, 1, 0, 5, 1, 0], of_kind].concat();
             assert_eq!(ask(&request).0, Err(SocksError::Address));
         }
-        // An IPv4 address, however it is written: it is remembered by it.
+        // An IPv4 address in any notation becomes one target, because v1-only peers are remembered
+        // by target.
         let mapped = [&[0; 10][..], &[0xff, 0xff, 127, 0, 0, 1]].concat();
         for target in [
             &[&[1][..], &[127, 0, 0, 1]].concat(),
@@ -557,17 +563,18 @@ mod tests {
         ] {
             let request = [&[5, 1, 0, 5, 1, 0], &target[..], &[0, 9]].concat();
             let expected = Target::Address("127.0.0.1:9".parse().unwrap());
-            assert_eq!(ask(&request).0, Ok(Some(Request::Connect(expected))));
+            assert_eq!(ask(&request).0, Ok(Some(SocksRequest::Connect(expected))));
         }
         assert_eq!(
             ask(b"\x05\x01\x00\x05\xf0\x00\x03\x02ab\x00\x00").0,
-            Ok(Some(Request::Resolve(Target::Name("ab".into(), 0))))
+            Ok(Some(SocksRequest::Resolve(Target::Name("ab".into(), 0))))
         );
     }
 
-    /// With a user, only who shows its password gets further, and no other proxy gets the password.
+    /// With a configured user, only its password is accepted, and it is not passed on to an
+    /// upstream proxy.
     #[test]
-    fn a_user_is_asked_for_its_password() {
+    fn a_configured_password_is_required() {
         let long = [b'p'; 255];
         let user = SocksUser::new(b"node", &long).unwrap();
         let show = |name: &[u8], password: &[u8]| {
@@ -579,14 +586,14 @@ mod tests {
             let (mut server, mut answers) = (Server::default(), Vec::new());
             let asked = server.receive(&mut bytes, Some(user), &mut answers);
             assert_eq!(server.credentials, None);
-            // What was taken is not left behind in the buffer.
+            // Consumed bytes are erased from the buffer.
             assert!(bytes.is_empty() || asked.is_err());
             (asked, answers)
         };
         let target = Target::Address("127.0.0.1:9".parse().unwrap());
         assert_eq!(
             show(b"node", &long),
-            (Ok(Some(Request::Connect(target))), vec![5, 2, 1, 0])
+            (Ok(Some(SocksRequest::Connect(target))), vec![5, 2, 1, 0])
         );
         for (name, password) in [
             (&b"node"[..], &long[..254]),
@@ -607,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_proxy_refuses_is_told() {
+    fn an_upstream_refusal_is_reported() {
         let mut output = Vec::new();
         let mut client = Client::new(targets().remove(0), None, &mut output);
         let mut bytes = [&[5, 0][..], &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]].concat();

@@ -1,15 +1,15 @@
-//! Messages from one framing to the other.
+//! Translates messages between v1 and v2 framing.
 
 use packetlane::bitcoin::message::MessageType;
 use packetlane::sha256d::{Hash, Hasher};
 
-/// The service bit of nodes that speak v2 (BIP324).
+/// The service bit of nodes that support v2 (BIP324).
 const NODE_P2P_V2: u64 = 1 << 11;
 
-/// The services in a `version`: behind the protocol version, 8 bytes, little-endian.
+/// The services field of `version`: 8 bytes, little-endian, after the protocol version.
 const SERVICES: std::ops::Range<usize> = 4..12;
 
-/// `payload`, of a message of the node's for a v2 peer. A `version` gets the service bit.
+/// Sets the v2 service bit in a `version` payload of the node's. Returns `None` for other messages.
 pub(crate) fn advertise(message_type: MessageType, payload: &[u8]) -> Option<Vec<u8>> {
     if message_type.name() != "version" {
         return None;
@@ -21,8 +21,7 @@ pub(crate) fn advertise(message_type: MessageType, payload: &[u8]) -> Option<Vec
     Some(payload)
 }
 
-/// Messages of all peers in a turn, on their way to the node: their checksums are computed
-/// together.
+/// Messages of all peers in a turn that go to the node. Their checksums are computed together.
 #[derive(Debug, Default)]
 pub(crate) struct Frames<'b> {
     links: Vec<usize>,
@@ -37,7 +36,7 @@ impl<'b> Frames<'b> {
         self.payloads.push(payload);
     }
 
-    /// Gives the link, type, payload and v1 checksum of each message, in order.
+    /// Calls `to` with the link, type, payload and v1 checksum of each message, in order.
     pub(crate) fn write(
         self,
         hasher: &Hasher,

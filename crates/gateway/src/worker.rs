@@ -1,17 +1,18 @@
-//! One thread's turn over all of its links: read, open all packets in one batch, translate, write;
-//! read the node, seal all packets in one batch, write.
+//! One thread's event loop over all of its links. Each turn reads the peers, opens all packets in
+//! one batch, translates the messages and writes them to the nodes; then it reads the nodes, seals
+//! all packets in one batch and writes them to the peers.
 
-use crate::account::{Account, Passed};
+use crate::account::{Account, Traffic};
 use crate::address::{Secret, canonical, loopback};
 use crate::budget::{Budget, Direction, Memory, Refusal};
-use crate::dial::{Found, KnownV1, Resolver, connect, is_connected, lock};
-use crate::door::{BACKLOG, Door, Listener, Spare};
+use crate::dial::{KnownV1, LookupResult, Resolver, connect, is_connected, lock};
 use crate::link::{
-    Close, Inbox, Link, MAX_UNREAD, READ_LEN, Retry, Scratch, Side, Speech, Stage, Transport,
+    Close, Codec, Inbox, Link, MAX_UNREAD, READ_LEN, Retry, Scratch, Side, Stage, Transport,
 };
-use crate::ring::{Happened, Ring};
+use crate::listener::{BACKLOG, Listener, ListenerKind, ReservedFd};
+use crate::ring::{Ring, RingEvent};
 use crate::settings::{Io, Limits, Settings};
-use crate::socks::{self, Request as Asked, SocksError, Target};
+use crate::socks::{self, SocksError, SocksRequest, Target};
 use crate::translate::Frames;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -31,96 +32,97 @@ use std::time::{Duration, Instant};
 
 pub(crate) const WAKER: Token = Token(usize::MAX);
 
-/// The listeners' tokens begin here.
+/// The first token of the listeners.
 const LISTENERS: usize = usize::MAX - 4;
 
-/// How often the clocks of all links are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the timeouts of all links are checked.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Links whose clocks are looked at in a turn at most.
-const MAX_LOOKED_AT: usize = 256;
+/// Maximum links per turn whose timeouts are checked.
+const MAX_SWEPT: usize = 256;
 
-/// How long those who have begun to connect may take for it, when nobody else is accepted: more than
-/// the way around the Earth. Who was not answered tries again after a second: then another gateway
-/// is to be there alone.
-const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
+/// How long the listeners stay open after [`Listener::stop_accepting`], so that TCP handshakes
+/// already under way can finish: longer than the longest round trip on Earth. A client whose SYN
+/// was dropped retries after one second; by then only the new gateway must be listening.
+const ACCEPT_GRACE: Duration = Duration::from_millis(500);
 
-/// Connections that are accepted in a turn at most, from each listener. More of them wait: those
-/// whose messages pass are not to wait for them.
+/// Maximum connections accepted per turn and listener. The rest wait, so that accepting does not
+/// delay established peers.
 const MAX_ACCEPTED: usize = 8;
 
-/// Links in a turn at most of which no messages pass yet. The exchange of keys is what costs most
-/// of all (some 100 us), and those whose messages pass wait for it.
-const MAX_SET_UP: usize = 2;
+/// Maximum links per turn that are still in a stage before [`Stage::Relaying`]. The key exchange is
+/// the most expensive step (about 100 us), and it delays established peers.
+const MAX_SETUPS: usize = 2;
 
-/// What a system call costs, in bytes that are read, encrypted and written at the same cost: for
-/// the share of each link in a turn's CPU time.
-const CALL_COST: u64 = 4096;
+/// Cost of a system call, expressed as the number of bytes that cost as much to read, encrypt and
+/// write. Used to split a turn's CPU time among its links.
+const SYSCALL_COST: u64 = 4096;
 
-/// A peer, as it is now.
+/// A snapshot of a peer.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Told from all others of this gateway, also from those before it. 0: it was refused.
+    /// Unique among all peers of this gateway, past and present. 0 for a connection that was
+    /// refused.
     pub id: u64,
-    /// Who has connected, or what the node has asked for.
+    /// The address that connected, or the target that the node asked for.
     pub address: Target,
-    /// Who has connected.
+    /// Which side opened the connection.
     pub direction: Direction,
-    /// How it speaks.
+    /// The transport that the peer speaks.
     pub transport: Transport,
-    /// The session id of a v2 peer.
+    /// The BIP324 session id of a v2 peer.
     pub session_id: Option<[u8; 32]>,
-    /// Packets of a v2 peer that were no messages.
+    /// Decoy packets received from a v2 peer.
     pub decoys: u64,
-    /// Since when it is there.
+    /// How long the connection has existed.
     pub age: Duration,
-    /// What has passed.
+    /// Traffic and CPU time.
     pub account: Account,
 }
 
-/// What happens to a peer.
+/// Something that happened to a peer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// It has shaken hands: messages pass.
+    /// The handshake is done; messages are relayed from now on.
     Connected,
-    /// It did not answer by v2, and is tried by v1: it closed, spoke v1, or said nothing.
+    /// The peer did not answer over v2 (it closed, answered in v1, or stayed silent) and is retried
+    /// over v1.
     FellBack,
-    /// There are too many connections, or too many that have not shaken hands.
+    /// A limit refused the connection.
     Refused(Refusal),
-    /// Its connection has ended.
+    /// The connection has ended.
     Closed(Close),
 }
 
-/// What a thread has done until now: how many packets the batches of its turns held, what has passed
-/// for its peers, and what that cost. No figure ever falls.
+/// Cumulative statistics of one thread: batch sizes, traffic and cost. No value ever decreases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// Batches to open, by their packets: at place n those of n packets. Empty batches are not
-    /// counted.
+    /// Histogram of opened batches: element n counts the batches of n packets. Empty batches are
+    /// not counted.
     pub opened: Vec<u64>,
-    /// The same of batches to seal.
+    /// The same histogram for sealed batches.
     pub sealed: Vec<u64>,
     /// System calls that wait, read or write.
     pub calls: u64,
     /// CPU time of the thread.
     pub cpu: Duration,
-    /// Of that, in the kernel.
+    /// The part of `cpu` that was spent in the kernel.
     pub kernel: Duration,
-    /// Time of opening and sealing batches. What is opened when it is received, or sealed when it is
-    /// added, is not in it: packets of small turns, and long ones.
+    /// Time spent opening and sealing batches. Excludes packets that are opened on receipt or
+    /// sealed when they are added: those of small turns, and long packets.
     pub encryption: Duration,
-    /// Time of framing for v1, most of it the checksums.
+    /// Time spent framing messages for v1; most of it computes checksums.
     pub framing: Duration,
-    /// From all of its peers, also those that have gone. Each type that nodes send is there from the
-    /// start; all others are counted together.
-    pub received: Passed,
-    /// To all of its peers.
-    pub sent: Passed,
+    /// Traffic from all peers, including those that have left. The types that nodes send are
+    /// present from the start; all others are counted together.
+    pub received: Traffic,
+    /// Traffic to all peers.
+    pub sent: Traffic,
 }
 
 impl Turns {
-    /// Adds what has passed over a link.
+    /// Adds a link's traffic.
     fn add(&mut self, link: &Link) {
         self.received.add(&link.account.received);
         self.received.ignored += link.ignored();
@@ -137,81 +139,81 @@ impl Turns {
     }
 }
 
-/// What a thread is asked, with the waker.
+/// A request to a thread; sent together with a wake-up.
 pub(crate) enum Request {
-    /// Its peers.
+    /// Report the peers.
     Peers(Sender<Vec<Peer>>),
-    /// Publish its turns until now, and say so.
+    /// Publish the statistics, then reply.
     Turns(Sender<()>),
-    /// Other settings, with the same listeners.
+    /// Use other settings. The listeners stay.
     Settings(Box<Settings>),
-    /// Accept no more, say so, and end with the last connection.
+    /// Stop accepting, reply, and end with the last connection.
     Drain(Sender<()>),
-    /// End.
+    /// End now.
     Stop,
 }
 
-/// Is told what happens to each peer.
-pub(crate) type Tell = Box<dyn FnMut(&Peer, &Event) + Send>;
+/// Receives every event of every peer.
+pub(crate) type EventSink = Box<dyn FnMut(&Peer, &Event) + Send>;
 
-/// One thread's links.
+/// One thread and its links.
 pub(crate) struct Worker {
     settings: Settings,
     secret: Secret,
     known: Arc<Mutex<KnownV1>>,
     hasher: Hasher,
     poll: Poll,
-    /// None: all sockets are read and written by themselves.
+    /// `None`: sockets are read and written one by one.
     ring: Option<Ring>,
-    /// What the ring knows the next socket by.
+    /// Counter for the ring's user numbers.
     next_user: u64,
     listeners: Vec<Listener>,
-    /// Since when they take nobody who has not begun to connect.
-    deaf_since: Option<Instant>,
-    spare: Arc<Mutex<Spare>>,
+    /// When the listeners stopped accepting.
+    stopped_accepting: Option<Instant>,
+    reserved_fd: Arc<Mutex<ReservedFd>>,
     resolver: Arc<Resolver>,
-    /// Names that have been looked up.
-    found: (Sender<LinkFound>, Receiver<LinkFound>),
+    /// Results of name lookups.
+    lookups: (Sender<LinkLookup>, Receiver<LinkLookup>),
     waker: Arc<Waker>,
     requests: Receiver<Request>,
     links: Slab<Link>,
-    /// What the links of all threads take.
+    /// Shared by all threads.
     budget: Arc<Budget>,
-    /// Bytes that those of this one hold.
+    /// Memory held by this thread's links.
     memory: Memory,
-    /// Ids are this, this plus the number of workers, and so on.
+    /// The next peer id. Each thread counts in steps of the number of threads.
     next_id: u64,
-    /// Which link's clock is looked at next.
-    next_look: usize,
-    /// Links that may have something to read or to write.
+    /// The next link whose timeouts are checked; past the end when the sweep is done.
+    next_swept: usize,
+    /// Links that may have something to read or write.
     ready: Vec<usize>,
     incoming: OpenBatch,
     outgoing: SealBatch,
     scratch: Box<Scratch>,
-    /// What has passed is here only of links that have ended.
+    /// Traffic in here is only that of closed links.
     turns: Turns,
-    /// As they were when they were last asked for.
+    /// The statistics as last published.
     published: Arc<Mutex<Turns>>,
-    tell: Tell,
+    event_sink: EventSink,
 }
 
-/// A link's id and number, and where the name leads that was looked up for it.
-type LinkFound = (u64, usize, Found);
+/// A link's id and number, and the result of the lookup it asked for.
+type LinkLookup = (u64, usize, LookupResult);
 
-/// The tokens of a link's sockets: its peer's and its node's.
+/// The tokens of a link's two sockets: the peer's and the node's.
 fn tokens(link: usize) -> [Token; 2] {
     [Token(2 * link), Token(2 * link + 1)]
 }
 
-/// Whether the thread goes on.
+/// Whether the event loop continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Going {
-    On,
+enum RunState {
+    Running,
     Draining,
     Stopped,
 }
 
-/// Settings with which every link gets on: one byte or none at all is as little as can be.
+/// Raises limits of 0 to 1: with a limit of 0 no link could make progress.
 fn checked(mut settings: Settings) -> Settings {
     let Limits { batch, queued, .. } = &mut settings.limits;
     (*batch, *queued) = ((*batch).max(1), (*queued).max(1));
@@ -223,10 +225,11 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// By the kernel's own account, which counts in ticks. None where /proc does not tell.
+/// The thread's kernel time, in clock ticks as the kernel counts it; zero if /proc is not
+/// available.
 fn kernel_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
-    // The name before it, in parentheses, may have spaces.
+    // The thread's name comes first, in parentheses, and may contain spaces.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let ticks: u64 = fields
         .split_whitespace()
@@ -243,7 +246,7 @@ impl Worker {
         number: u64,
         secret: Secret,
         known: Arc<Mutex<KnownV1>>,
-        spare: Arc<Mutex<Spare>>,
+        reserved_fd: Arc<Mutex<ReservedFd>>,
         budget: Arc<Budget>,
         published: Arc<Mutex<Turns>>,
         resolver: Arc<Resolver>,
@@ -251,16 +254,16 @@ impl Worker {
         waker: Arc<Waker>,
         mut listeners: Vec<Listener>,
         requests: Receiver<Request>,
-        tell: Tell,
+        event_sink: EventSink,
     ) -> io::Result<Self> {
-        for (place, listener) in listeners.iter_mut().enumerate() {
-            let token = Token(LISTENERS + place);
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            let token = Token(LISTENERS + index);
             poll.registry()
                 .register(&mut listener.socket, token, Interest::READABLE)?;
         }
         let turns = Turns {
-            received: Passed::of_known_types(),
-            sent: Passed::of_known_types(),
+            received: Traffic::of_known_types(),
+            sent: Traffic::of_known_types(),
             ..Turns::default()
         };
         lock(&published).clone_from(&turns);
@@ -273,52 +276,52 @@ impl Worker {
             ring: None,
             next_user: 0,
             listeners,
-            deaf_since: None,
-            spare,
+            stopped_accepting: None,
+            reserved_fd,
             resolver,
-            found: channel(),
+            lookups: channel(),
             waker,
             requests,
             links: Slab::new(),
             memory: Memory::new(Arc::clone(&budget)),
             budget,
             next_id: 1 + number,
-            next_look: 0,
+            next_swept: 0,
             ready: Vec::new(),
             incoming: OpenBatch::new(),
             outgoing: SealBatch::new(),
             scratch: Box::new([0; READ_LEN]),
             turns,
             published,
-            tell,
+            event_sink,
         })
     }
 
-    /// Runs until it is asked to stop.
+    /// Runs until it is asked to stop, or until the last connection has ended after a drain.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        // In this thread: no other one may use it.
+        // Created here because only the thread that creates a ring may use it.
         self.ring = match self.settings.io {
             Io::Epoll => None,
             Io::Best => Ring::new(self.poll.as_raw_fd()).ok(),
             Io::IoUring => Some(Ring::new(self.poll.as_raw_fd())?),
         };
         let mut events = Events::with_capacity(1024);
-        let mut looked = Instant::now();
+        let mut last_sweep = Instant::now();
         let mut cpu = cpu_time();
-        let mut going = Going::On;
-        while going == Going::On
-            || going == Going::Draining && !(self.links.is_empty() && self.listeners.is_empty())
+        let mut state = RunState::Running;
+        while state == RunState::Running
+            || state == RunState::Draining && !(self.links.is_empty() && self.listeners.is_empty())
         {
             let may_wait = self.ready.is_empty()
                 && !self.listeners.iter().any(|listener| listener.has_more)
-                && self.next_look >= self.links.capacity();
-            let wait = match (may_wait, self.deaf_since) {
-                (true, None) => LOOK,
-                (true, Some(since)) => LAST_HANDSHAKES.saturating_sub(since.elapsed()),
+                && self.next_swept >= self.links.capacity();
+            let wait = match (may_wait, self.stopped_accepting) {
+                (true, None) => SWEEP_INTERVAL,
+                (true, Some(since)) => ACCEPT_GRACE.saturating_sub(since.elapsed()),
                 (false, _) => Duration::ZERO,
             };
             if self.wait(wait)? {
-                // What the ring has said is there already.
+                // The ring has waited already.
                 let wait = match self.ring {
                     Some(_) => Duration::ZERO,
                     None => wait,
@@ -340,26 +343,26 @@ impl Worker {
                     }
                 }
             }
-            self.found();
+            self.finish_lookups();
             self.accept();
             let in_turn = self.turn();
             let now = cpu_time();
             self.share(&in_turn, now.saturating_sub(cpu));
             cpu = now;
-            going = self.answer(going)?;
-            if (self.deaf_since).is_some_and(|since| since.elapsed() >= LAST_HANDSHAKES) {
+            state = self.handle_requests(state)?;
+            if (self.stopped_accepting).is_some_and(|since| since.elapsed() >= ACCEPT_GRACE) {
                 self.close_listeners();
             }
             let now = Instant::now();
-            if now.saturating_duration_since(looked) >= LOOK {
-                looked = now;
-                self.next_look = 0;
-                // If accepting failed before, those who wait are not told again.
+            if now.saturating_duration_since(last_sweep) >= SWEEP_INTERVAL {
+                last_sweep = now;
+                self.next_swept = 0;
+                // If accepting failed before, no further event reports the waiting connections.
                 for listener in &mut self.listeners {
                     listener.has_more = true;
                 }
             }
-            self.close_late(now);
+            self.sweep(now);
             if !self.settings.turn.is_zero() {
                 std::thread::sleep(self.settings.turn);
             }
@@ -372,10 +375,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Publishes what has been done until now.
+    /// Publishes the statistics.
     fn publish(&mut self) {
         self.turns.cpu = cpu_time();
-        // 0 if no file can be opened.
+        // `kernel_time` is 0 if no file can be opened.
         self.turns.kernel = self.turns.kernel.max(kernel_time());
         let mut turns = self.turns.clone();
         for (_, link) in &self.links {
@@ -384,18 +387,18 @@ impl Worker {
         *lock(&self.published) = turns;
     }
 
-    /// Waits for the ring, if there is one. Whether the event queue may have something.
-    fn wait(&mut self, most: Duration) -> io::Result<bool> {
+    /// Waits on the ring, if there is one. Returns whether the event queue must be polled.
+    fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let Some(ring) = &mut self.ring else {
             return Ok(true);
         };
         self.turns.calls += 1;
         let mut has_events = false;
-        let mut too_much = Vec::new();
+        let mut over_limit = Vec::new();
         let (links, ready) = (&mut self.links, &mut self.ready);
-        ring.wait(most, |happened| match happened {
-            Happened::Events => has_events = true,
-            Happened::Received { user, bytes, more } => {
+        ring.wait(timeout, |event| match event {
+            RingEvent::PollReady => has_events = true,
+            RingEvent::Received { user, bytes, more } => {
                 let token = (user & u64::from(u32::MAX)) as usize;
                 let Some(link) = links.get_mut(token / 2) else {
                     return;
@@ -404,13 +407,13 @@ impl Worker {
                     0 => link.peer.as_mut(),
                     _ => link.node.as_mut(),
                 };
-                // It may be of a socket that was there before.
+                // The event may belong to an earlier socket with the same token.
                 let is_its = |inbox: &Inbox| inbox.user == user;
                 if let Some(side) = side
                     && side.inbox.as_ref().is_some_and(is_its)
                 {
                     if side.received(bytes, more) > MAX_UNREAD && more {
-                        too_much.push(user);
+                        over_limit.push(user);
                     }
                     if !std::mem::replace(&mut link.is_ready, true) {
                         ready.push(token / 2);
@@ -418,19 +421,19 @@ impl Worker {
                 }
             }
         })?;
-        too_much.sort_unstable();
-        too_much.dedup();
-        for user in too_much {
+        over_limit.sort_unstable();
+        over_limit.dedup();
+        for user in over_limit {
             ring.cancel(user);
         }
         Ok(has_events)
     }
 
-    /// Has the event queue, and the ring if there is one, tell of a socket.
+    /// Registers a socket with the event queue, and prepares its inbox if there is a ring.
     fn register(&mut self, side: &mut Side, token: Token) -> io::Result<()> {
         let interest = match &self.ring {
             Some(_) => {
-                // A number of its own: sockets before it had the same token.
+                // Unique, because earlier sockets had the same token.
                 self.next_user = (self.next_user + 1) % (1 << 30);
                 side.inbox = Some(Inbox::new(self.next_user << 32 | token.0 as u64));
                 Interest::WRITABLE
@@ -441,44 +444,44 @@ impl Worker {
         registry.register(&mut side.socket, token, interest)
     }
 
-    /// Asks the ring for what a link's sockets receive, as far as that is read.
-    fn ask(&mut self, number: usize) {
+    /// Asks the ring to receive on a link's sockets, as long as the link reads what arrives.
+    fn request_receives(&mut self, number: usize) {
         let (Some(ring), Some(link)) = (&mut self.ring, self.links.get_mut(number)) else {
             return;
         };
-        // Before messages pass a buffer at a time will do, and many wait for their turn then: more
-        // would be all that a socket holds.
-        let once = !link.is_carrying();
-        let most = if once { 0 } else { READ_LEN };
+        // Before messages are relayed, one buffer at a time is enough. Many connections wait in
+        // this stage, and each could otherwise fill its inbox.
+        let once = !link.is_relaying();
+        let max_unread = if once { 0 } else { READ_LEN };
         for side in [&mut link.peer, &mut link.node].into_iter().flatten() {
-            // It has connected.
+            // A socket becomes writable when it has connected.
             let is_open = side.writable;
             let socket = side.socket.as_raw_fd();
             let Some(inbox) = &mut side.inbox else {
                 continue;
             };
-            if is_open && inbox.can_ask(most) {
-                inbox.is_asked = true;
+            if is_open && inbox.can_request(max_unread) {
+                inbox.is_requested = true;
                 ring.receive(inbox.user, socket, once);
             }
         }
     }
 
-    /// Sends what waits for these links, both sides, in one call.
-    fn send(&mut self, these: &[usize], closes: &mut Vec<(usize, Close)>) {
+    /// Sends what is queued on both sides of these links, in one system call.
+    fn send(&mut self, numbers: &[usize], closes: &mut Vec<(usize, Close)>) {
         let Some(ring) = &mut self.ring else {
             return;
         };
         let (mut of, mut sends) = (Vec::new(), Vec::new());
-        for &number in these {
-            let Some(link) = self.links.get(number).filter(|link| link.is_in_turns()) else {
+        for &number in numbers {
+            let Some(link) = self.links.get(number).filter(|link| link.is_batched()) else {
                 continue;
             };
-            if let Some(send) = link.for_node() {
+            if let Some(send) = link.pending_for_node() {
                 of.push((number, true));
                 sends.push(send);
             }
-            if let Some(send) = link.for_peer(&self.outgoing) {
+            if let Some(send) = link.pending_for_peer(&self.outgoing) {
                 of.push((number, false));
                 sends.push(send);
             }
@@ -491,8 +494,8 @@ impl Worker {
         for ((number, to_node), result) in of.into_iter().zip(results) {
             let link = &mut self.links[number];
             let took = match to_node {
-                true => link.node_took(result),
-                false => link.peer_took(result),
+                true => link.sent_to_node(result),
+                false => link.sent_to_peer(result),
             };
             if let Err(close) = took {
                 closes.push((number, close));
@@ -500,45 +503,47 @@ impl Worker {
         }
     }
 
-    /// Answers what it was asked.
-    fn answer(&mut self, mut going: Going) -> io::Result<Going> {
+    /// Handles the requests of the gateway.
+    fn handle_requests(&mut self, mut state: RunState) -> io::Result<RunState> {
         while let Ok(request) = self.requests.try_recv() {
             match request {
-                Request::Peers(to) => {
+                Request::Peers(reply) => {
                     let peers = self.links.iter().map(|(_, link)| peer(link));
-                    // Who does not wait for the answer needs none.
-                    let _ = to.send(peers.collect());
+                    // Fails only if nobody waits for the answer any more.
+                    let _ = reply.send(peers.collect());
                 }
-                Request::Turns(to) => {
+                Request::Turns(reply) => {
                     self.publish();
-                    let _ = to.send(());
+                    let _ = reply.send(());
                 }
                 Request::Settings(settings) => self.settings = checked(*settings),
-                Request::Drain(to) => {
-                    // Those of a socket that was passed wait for who has passed it.
+                Request::Drain(reply) => {
+                    // A socket that was passed to us stays open for its owner: the connections in
+                    // its queue wait.
                     let mut passed = self.listeners.extract_if(.., |listener| listener.is_passed);
                     passed.try_for_each(|mut listener| {
-                        // It stays open, so the event queue would go on telling of it.
+                        // The socket stays open, so the event queue would keep reporting it.
                         self.poll.registry().deregister(&mut listener.socket)
                     })?;
                     drop(passed);
-                    // The kernel resets who waits in the queue of a listener that is closed, and who
-                    // has half connected to it.
+                    // Closing a listener makes the kernel reset the connections in its queue, and
+                    // those still in the TCP handshake. So it first stops accepting, and is closed
+                    // later.
                     for listener in &self.listeners {
-                        // If it cannot, a few of those who connect just now may be reset.
-                        let _ = listener.turn_deaf();
+                        // If this fails, a few clients that are connecting right now may be reset.
+                        let _ = listener.stop_accepting();
                     }
-                    self.deaf_since.get_or_insert_with(Instant::now);
-                    going = Going::Draining;
-                    let _ = to.send(());
+                    self.stopped_accepting.get_or_insert_with(Instant::now);
+                    state = RunState::Draining;
+                    let _ = reply.send(());
                 }
-                Request::Stop => return Ok(Going::Stopped),
+                Request::Stop => return Ok(RunState::Stopped),
             }
         }
-        Ok(going)
+        Ok(state)
     }
 
-    /// Notes what an event says of a socket.
+    /// Records what an event says about a socket.
     fn mark(&mut self, token: usize, event: &mio::event::Event) {
         let Some(link) = self.links.get_mut(token / 2) else {
             return;
@@ -558,7 +563,7 @@ impl Worker {
         self.wake(token / 2);
     }
 
-    /// Puts a link in the next turn.
+    /// Schedules a link for the next turn.
     fn wake(&mut self, number: usize) {
         if let Some(link) = self.links.get_mut(number)
             && !std::mem::replace(&mut link.is_ready, true)
@@ -567,26 +572,26 @@ impl Worker {
         }
     }
 
-    /// Accepts some of those who wait.
+    /// Accepts up to [`MAX_ACCEPTED`] connections from each listener.
     fn accept(&mut self) {
-        for place in 0..self.listeners.len() {
+        for index in 0..self.listeners.len() {
             for _ in 0..MAX_ACCEPTED {
-                let listener = &mut self.listeners[place];
+                let listener = &mut self.listeners[index];
                 if !listener.has_more {
                     break;
                 }
-                let door = listener.door;
-                let accepted = lock(&self.spare).accept(&listener.socket);
+                let kind = listener.kind;
+                let accepted = lock(&self.reserved_fd).accept(&listener.socket);
                 match accepted {
-                    Ok((Some(socket), from)) => self.admit(door, socket, from),
+                    Ok((Some(socket), from)) => self.admit(kind, socket, from),
                     Ok((None, from)) => {
-                        let refusal = match door.direction() {
+                        let refusal = match kind.direction() {
                             Direction::Inbound => Refusal::Files,
                             Direction::Outbound => Refusal::OutboundFiles,
                         };
-                        self.turn_away(door, from, &Event::Refused(refusal));
+                        self.turn_away(kind, from, &Event::Refused(refusal));
                     }
-                    // It has gone again.
+                    // The client has gone already.
                     Err(error)
                         if [ErrorKind::Interrupted, ErrorKind::ConnectionAborted]
                             .contains(&error.kind()) => {}
@@ -596,9 +601,9 @@ impl Worker {
         }
     }
 
-    /// Accepts the last who wait, and closes the listeners: others may listen there now.
+    /// Accepts the last connections in the queues and closes the listeners.
     fn close_listeners(&mut self) {
-        self.deaf_since = None;
+        self.stopped_accepting = None;
         for _ in 0..=BACKLOG as usize / MAX_ACCEPTED {
             for listener in &mut self.listeners {
                 listener.has_more = true;
@@ -608,54 +613,57 @@ impl Worker {
         self.listeners.clear();
     }
 
-    /// Whether a balancer says who it is that connects.
-    fn is_introduced(&self, door: Door) -> bool {
+    /// Whether connections begin with a PROXY protocol header.
+    fn expects_proxy_header(&self, kind: ListenerKind) -> bool {
         let inbound = self.settings.inbound;
-        matches!(door, Door::Inbound) && inbound.is_some_and(|inbound| inbound.proxy_protocol)
+        matches!(kind, ListenerKind::Inbound)
+            && inbound.is_some_and(|inbound| inbound.proxy_protocol)
     }
 
-    /// Tells of a connection that never became a link.
-    fn turn_away(&mut self, door: Door, from: SocketAddr, event: &Event) {
+    /// Reports a connection that never became a link.
+    fn turn_away(&mut self, kind: ListenerKind, from: SocketAddr, event: &Event) {
         let peer = Peer {
             id: 0,
             address: Target::Address(from),
-            direction: door.direction(),
+            direction: kind.direction(),
             transport: Transport::Unknown,
             session_id: None,
             decoys: 0,
             age: Duration::ZERO,
             account: Account::default(),
         };
-        (self.tell)(&peer, event);
+        (self.event_sink)(&peer, event);
     }
 
-    fn admit(&mut self, door: Door, socket: TcpStream, from: SocketAddr) {
-        let direction = door.direction();
-        let has_address = match door {
-            // A balancer has yet to say for whom it connects.
-            Door::Inbound => !self.is_introduced(door),
-            // Others than the node may connect here, as far as can be told yet.
-            Door::Socks => self.settings.socks_user.is_some(),
-            Door::Transparent => false,
+    fn admit(&mut self, kind: ListenerKind, socket: TcpStream, from: SocketAddr) {
+        let direction = kind.direction();
+        let has_address = match kind {
+            // A load balancer has not told the client's address yet.
+            ListenerKind::Inbound => !self.expects_proxy_header(kind),
+            // Before the password is known, the client may be anybody.
+            ListenerKind::Socks => self.settings.socks_user.is_some(),
+            ListenerKind::Transparent => false,
         };
         let address = has_address.then_some(from.ip());
         let limits = &self.settings.limits;
-        let place = match self.budget.admit(direction, address, limits) {
-            Ok(place) => place,
-            Err(refusal) => return self.turn_away(door, from, &Event::Refused(refusal)),
+        let permit = match self.budget.admit(direction, address, limits) {
+            Ok(permit) => permit,
+            Err(refusal) => return self.turn_away(kind, from, &Event::Refused(refusal)),
         };
         let _ = socket.set_nodelay(true);
         let id = self.next_id;
         self.next_id += self.settings.workers.get() as u64;
         let side = Side::new(socket);
-        let mut link = match door {
-            Door::Inbound => Link::inbound(id, place, side, from, self.is_introduced(door)),
-            Door::Socks => Link::outbound(id, place, side, from, None),
-            Door::Transparent => {
+        let mut link = match kind {
+            ListenerKind::Inbound => {
+                Link::inbound(id, permit, side, from, self.expects_proxy_header(kind))
+            }
+            ListenerKind::Socks => Link::outbound(id, permit, side, from, None),
+            ListenerKind::Transparent => {
                 let Some(to) = original_target(&side.socket) else {
                     return;
                 };
-                Link::outbound(id, place, side, from, Some(Target::Address(to)))
+                Link::outbound(id, permit, side, from, Some(Target::Address(to)))
             }
         };
         let [peer_token, node_token] = tokens(self.links.vacant_key());
@@ -666,35 +674,35 @@ impl Worker {
         };
         let number = self.links.insert(link);
         self.wake(number);
-        let begun = registered.and_then(|()| match door {
-            Door::Transparent => self.dial(number),
-            Door::Inbound | Door::Socks => Ok(()),
+        let started = registered.and_then(|()| match kind {
+            ListenerKind::Transparent => self.dial(number),
+            ListenerKind::Inbound | ListenerKind::Socks => Ok(()),
         });
-        if let Err(close) = begun {
+        if let Err(close) = started {
             self.close(number, close);
         }
     }
 
-    /// Goes on with a peer of which a balancer has said who it is.
-    fn introduced(&mut self, number: usize) -> Result<(), Close> {
+    /// Continues after the PROXY protocol header told the peer's address.
+    fn proxy_header_read(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
-        let Target::Address(from) = link.who else {
+        let Target::Address(from) = link.address else {
             return Ok(());
         };
-        match link.place.introduce(from.ip(), &self.settings.limits) {
-            Ok(()) => link.stage = Stage::Silent,
+        match link.permit.set_address(from.ip(), &self.settings.limits) {
+            Ok(()) => link.stage = Stage::AwaitingFirstByte,
             Err(refusal) => {
                 if let Some(gone) = self.remove(number) {
                     let refused = Peer { id: 0, ..gone };
-                    (self.tell)(&refused, &Event::Refused(refusal));
+                    (self.event_sink)(&refused, &Event::Refused(refusal));
                 }
             }
         }
         Ok(())
     }
 
-    /// Begins to shake hands by v2.
-    fn shake_hands(
+    /// Starts the v2 handshake.
+    fn start_handshake(
         &mut self,
         number: usize,
         begin: fn(HandshakeConfig) -> Result<Connection, HandshakeError>,
@@ -703,54 +711,55 @@ impl Worker {
         let config = HandshakeConfig::random(magic, self.settings.engine);
         let connection = config.and_then(begin).map_err(Close::NoHandshake)?;
         let link = &mut self.links[number];
-        link.speech = Speech::V2(Box::new(connection));
-        link.stage = Stage::ShakingHands;
+        link.codec = Codec::V2(Box::new(connection));
+        link.stage = Stage::Handshaking;
         Ok(())
     }
 
-    /// One turn. The links of which there is more go into the next one. Which links were in it.
+    /// Runs one turn and returns the links that took part. Links with more work are scheduled for
+    /// the next turn.
     fn turn(&mut self) -> Vec<usize> {
         let now = Instant::now();
         let mut all = std::mem::take(&mut self.ready);
         let links = &mut self.links;
-        // Each once: a link may have ended since, and another with its number may be here twice.
+        // Deduplicate: a link may have ended, and a new link with its number may be listed twice.
         let is_waiting = |link: &mut Link| std::mem::take(&mut link.is_ready);
         all.retain(|&number| links.get_mut(number).is_some_and(is_waiting));
-        // Those whose messages pass come first, then the node's own that are being set up: strangers
-        // in any number do not delay them.
+        // Established links first, then the node's own connections that are being set up. So any
+        // number of strangers cannot delay either.
         all.sort_by_key(|&number| {
             let link = &links[number];
-            (!link.is_carrying(), link.direction == Direction::Inbound)
+            (!link.is_relaying(), link.direction == Direction::Inbound)
         });
-        let carrying = all.partition_point(|&number| links[number].is_carrying());
-        let most = all.len().min(carrying + MAX_SET_UP);
-        for number in all.drain(most..) {
+        let relaying = all.partition_point(|&number| links[number].is_relaying());
+        let limit = all.len().min(relaying + MAX_SETUPS);
+        for number in all.drain(limit..) {
             self.wake(number);
         }
         let mut waiting = all.as_slice();
         while !waiting.is_empty() {
-            let taken = self.carry_in(waiting, now);
-            let (these, later) = waiting.split_at(taken);
+            let taken = self.relay_to_node(waiting, now);
+            let (numbers, later) = waiting.split_at(taken);
             waiting = later;
-            let mut these = these;
-            while !these.is_empty() {
-                let taken = self.carry_out(these);
-                these = &these[taken..];
+            let mut numbers = numbers;
+            while !numbers.is_empty() {
+                let taken = self.relay_to_peers(numbers);
+                numbers = &numbers[taken..];
             }
         }
-        self.close_greediest();
+        self.close_largest();
         all
     }
 
-    /// Closes this thread's largest links until their direction is within its limit, or this thread
-    /// within its share.
-    fn close_greediest(&mut self) {
+    /// Closes this thread's largest links until their direction is within its limit or this thread
+    /// is within its share.
+    fn close_largest(&mut self) {
         let (limits, threads) = (self.settings.limits, self.settings.workers.get());
         for direction in [Direction::Inbound, Direction::Outbound] {
             if !self.memory.is_over(direction, &limits, threads) {
                 continue;
             }
-            // Not for memory that nothing lies in.
+            // First release unused buffers: no link is closed for memory that holds nothing.
             for (_, link) in &mut self.links {
                 link.trim();
                 hold(link, &mut self.memory);
@@ -766,7 +775,7 @@ impl Worker {
         }
     }
 
-    /// Gives each link of a turn its share of the CPU time.
+    /// Charges the turn's CPU time to the links that took part.
     fn share(&mut self, in_turn: &[usize], cpu: Duration) {
         let links = &mut self.links;
         let mut all = 0;
@@ -788,9 +797,9 @@ impl Worker {
         }
     }
 
-    /// Reads peers until the batch has enough, and carries what they sent to the node. How many
-    /// links that were.
-    fn carry_in(&mut self, waiting: &[usize], now: Instant) -> usize {
+    /// Reads peers until the batch is full, and relays their messages to the node. Returns how many
+    /// links it handled.
+    fn relay_to_node(&mut self, waiting: &[usize], now: Instant) -> usize {
         let mut taken = 0;
         let mut closes = Vec::new();
         for &number in waiting {
@@ -805,8 +814,8 @@ impl Worker {
             let Some(link) = self.links.get_mut(number) else {
                 continue;
             };
-            let was_carrying = link.is_carrying();
-            if link.is_in_turns()
+            let was_relaying = link.is_relaying();
+            if link.is_batched()
                 && let Err(close) =
                     link.read_peer(&mut self.incoming, &mut self.scratch, &self.settings, now)
             {
@@ -814,23 +823,23 @@ impl Worker {
                 continue;
             }
             if link.fell_back
-                && link.is_carrying()
-                && link.account.received.bytes > link.heard_by_v2
+                && link.is_relaying()
+                && link.account.received.bytes > link.received_before_fallback
             {
                 link.fell_back = false;
-                lock(&self.known).add(&link.who, now);
+                lock(&self.known).add(&link.address, now);
             }
-            if !was_carrying && link.is_carrying() {
-                self.carries(number);
+            if !was_relaying && link.is_relaying() {
+                self.relaying_started(number);
             }
         }
-        let these = &waiting[..taken];
+        let numbers = &waiting[..taken];
         Turns::count(&mut self.turns.opened, self.incoming.len());
         let before = Instant::now();
         self.settings.engine.open(&mut self.incoming);
         self.turns.encryption += before.elapsed();
         let mut frames = Frames::default();
-        for &number in these {
+        for &number in numbers {
             let limits = &self.settings.limits;
             if let Some(link) = self.links.get_mut(number)
                 && let Err(close) = link.packets(number, &self.incoming, &mut frames, limits)
@@ -847,7 +856,7 @@ impl Worker {
         });
         self.turns.framing += before.elapsed();
         self.incoming.clear();
-        for &number in these {
+        for &number in numbers {
             if let Err(close) = self.reach_node(number) {
                 closes.push((number, close));
             }
@@ -856,14 +865,15 @@ impl Worker {
         taken
     }
 
-    /// Connects the node of a peer that has shaken hands, and writes what waits for it.
+    /// Connects to the node once the peer's handshake is done, and writes what is queued for the
+    /// node.
     fn reach_node(&mut self, number: usize) -> Result<(), Close> {
         let Some(link) = self.links.get_mut(number) else {
             return Ok(());
         };
         if link.node.is_none()
-            && link.is_carrying()
-            && let (Some(inbound), Target::Address(from)) = (self.settings.inbound, &link.who)
+            && link.is_relaying()
+            && let (Some(inbound), Target::Address(from)) = (self.settings.inbound, &link.address)
         {
             let node = canonical(inbound.node);
             let is_local = node.is_ipv4() && node.ip().is_loopback();
@@ -876,24 +886,24 @@ impl Worker {
             self.links[number].node = Some(side);
         }
         match self.ring {
-            // With all others, when the peers' packets are sealed.
+            // Written together with everything else, after sealing.
             Some(_) => Ok(()),
             None => self.links[number].write_node(),
         }
     }
 
-    /// Reads the node for these links until the batch has enough, and carries what it sent to their
-    /// peers. How many links that were.
-    fn carry_out(&mut self, these: &[usize]) -> usize {
+    /// Reads the node for these links until the batch is full, and relays its messages to the
+    /// peers. Returns how many links it handled.
+    fn relay_to_peers(&mut self, numbers: &[usize]) -> usize {
         let mut taken = 0;
         let mut closes = Vec::new();
-        for &number in these {
+        for &number in numbers {
             if self.outgoing.bytes_used() >= self.settings.limits.batch {
                 break;
             }
             taken += 1;
             if let Some(link) = self.links.get_mut(number)
-                && link.is_in_turns()
+                && link.is_batched()
                 && let Err(close) =
                     link.read_node(&mut self.outgoing, &mut self.scratch, &self.settings)
             {
@@ -904,22 +914,22 @@ impl Worker {
         let before = Instant::now();
         self.settings.engine.seal(&mut self.outgoing);
         self.turns.encryption += before.elapsed();
-        self.send(&these[..taken], &mut closes);
-        for &number in &these[..taken] {
-            self.ask(number);
+        self.send(&numbers[..taken], &mut closes);
+        for &number in &numbers[..taken] {
+            self.request_receives(number);
             let Some(link) = self.links.get_mut(number) else {
                 continue;
             };
-            // With a ring: what is left.
-            let written = link.write_node().and_then(|()| match link.is_in_turns() {
+            // With a ring this writes only what is left over.
+            let written = link.write_node().and_then(|()| match link.is_batched() {
                 true => link.write_peer(&self.outgoing),
                 false => Ok(()),
             });
             if let Err(close) = written {
                 closes.push((number, close));
-            } else if let Some(close) = link.pass_ends_on() {
+            } else if let Some(close) = link.forward_eof() {
                 closes.push((number, close));
-            } else if link.wants_turn(&self.settings.limits) {
+            } else if link.has_pending_work(&self.settings.limits) {
                 self.wake(number);
             }
             hold(&mut self.links[number], &mut self.memory);
@@ -929,35 +939,37 @@ impl Worker {
         taken
     }
 
-    /// Carries on with a link of which no messages can pass yet.
+    /// Advances a link that cannot relay messages yet.
     fn set_up(&mut self, number: usize) -> Result<(), Close> {
         let Some(link) = self.links.get_mut(number) else {
             return Ok(());
         };
         match &mut link.stage {
-            Stage::Introducing(_) => match link.read_introduction()? {
-                true => self.introduced(number),
+            Stage::ReadingProxyHeader(_) => match link.read_proxy_header()? {
+                true => self.proxy_header_read(number),
                 false => Ok(()),
             },
-            Stage::Silent => match link.peer.as_ref().is_some_and(|peer| peer.readable) {
-                true => self.shake_hands(number, Connection::responder),
-                false => Ok(()),
-            },
-            Stage::Asking(server) => {
+            Stage::AwaitingFirstByte => {
+                match link.peer.as_ref().is_some_and(|peer| peer.readable) {
+                    true => self.start_handshake(number, Connection::responder),
+                    false => Ok(()),
+                }
+            }
+            Stage::ReadingSocksRequest(server) => {
                 if let Some(node) = &mut link.node {
                     node.append_to(&mut link.from_node, &mut self.scratch)
                         .map_err(Close::NodeSocket)?;
                 }
                 let user = self.settings.socks_user;
-                let asked = server.receive(&mut link.from_node, user, link.to_node.end());
-                let Some(request) = asked.map_err(Close::Socks)? else {
+                let received = server.receive(&mut link.from_node, user, link.to_node.end());
+                let Some(request) = received.map_err(Close::Socks)? else {
                     return Ok(());
                 };
-                link.place.authenticate();
+                link.permit.authenticate();
                 link.credentials = server.credentials.take();
-                link.only_resolves = matches!(request, Asked::Resolve(_));
-                let (Asked::Connect(target) | Asked::Resolve(target)) = request;
-                link.who = target;
+                link.only_resolves = matches!(request, SocksRequest::Resolve(_));
+                let (SocksRequest::Connect(target) | SocksRequest::Resolve(target)) = request;
+                link.address = target;
                 self.dial(number)
             }
             Stage::Connecting => {
@@ -968,27 +980,27 @@ impl Worker {
                 if !has_event || !is_connected(&peer.socket).map_err(Close::PeerSocket)? {
                     return Ok(());
                 }
-                let Speech::V1(to_peer, _) = &mut link.speech else {
+                let Codec::V1(to_peer, _) = &mut link.codec else {
                     return Ok(());
                 };
-                if !link.is_by_proxy {
+                if !link.via_proxy {
                     return self.reached(number);
                 }
-                let (target, credentials) = (link.who.clone(), link.credentials.clone());
+                let (target, credentials) = (link.address.clone(), link.credentials.clone());
                 let client = socks::Client::new(target, credentials, to_peer.end());
-                link.stage = Stage::Proxying(client, Vec::new());
+                link.stage = Stage::ProxyHandshake(client, Vec::new());
                 link.write_peer(&self.outgoing)
             }
-            Stage::Proxying(client, received) => {
-                let (Some(peer), Speech::V1(to_peer, _)) = (&mut link.peer, &mut link.speech)
-                else {
+            Stage::ProxyHandshake(client, received) => {
+                let (Some(peer), Codec::V1(to_peer, _)) = (&mut link.peer, &mut link.codec) else {
                     return Ok(());
                 };
                 peer.append_to(received, &mut self.scratch)
                     .map_err(Close::PeerSocket)?;
                 let connected = client.receive(received, to_peer.end());
                 if connected.map_err(Close::Socks)? {
-                    // Peers that are connected to wait for the first word.
+                    // Whoever is connected to waits for the first message, so a peer must be silent
+                    // here.
                     if !received.is_empty() {
                         return Err(Close::Socks(SocksError::Trailing));
                     }
@@ -999,48 +1011,48 @@ impl Worker {
                 }
                 link.write_peer(&self.outgoing)
             }
-            Stage::LookingUp | Stage::ShakingHands | Stage::Carrying => Ok(()),
+            Stage::Resolving | Stage::Handshaking | Stage::Relaying => Ok(()),
         }
     }
 
-    /// Looks up where a link's peer is, if needed, and begins to connect.
+    /// Starts connecting to a link's peer; looks its name up first if necessary.
     fn dial(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
-        // No other resolver is to learn of them, however they are written.
+        // .onion names, in any spelling, must never reach another resolver.
         let is_onion = |name: &str| {
             let name = name.trim_end_matches('.').to_ascii_lowercase();
             name.ends_with(".onion")
         };
-        match &link.who {
+        match &link.address {
             &Target::Address(address) if link.only_resolves => {
                 Err(self.resolved(number, &[address]))
             }
             &Target::Address(address) => self.connect_peer(number, address),
             Target::Name(name, _) if is_onion(name) && link.only_resolves => Err(Close::Name(
-                io::Error::other("no .onion name has an address"),
+                io::Error::other(".onion names have no IP address"),
             )),
             Target::Name(name, _) if is_onion(name) => {
-                link.is_by_proxy = true;
+                link.via_proxy = true;
                 let tor = self.settings.tor.ok_or(Close::NoTor)?;
                 self.connect_peer(number, tor)
             }
             Target::Name(name, port) => {
-                link.stage = Stage::LookingUp;
-                let (id, found) = (link.id, self.found.0.clone());
+                link.stage = Stage::Resolving;
+                let (id, results) = (link.id, self.lookups.0.clone());
                 let waker = Arc::clone(&self.waker);
-                let asked = self.resolver.ask(name, *port, move |addresses| {
-                    let _ = found.send((id, number, addresses));
-                    // If it cannot be woken, it sees the answer within a second.
+                let lookup = self.resolver.request(name, *port, move |addresses| {
+                    let _ = results.send((id, number, addresses));
+                    // If the wake-up fails, the answer is noticed within a second.
                     let _ = waker.wake();
                 });
-                link.lookup = Some(asked.map_err(Close::Name)?);
+                link.lookup = Some(lookup.map_err(Close::Name)?);
                 Ok(())
             }
         }
     }
 
-    /// Tells the node where a name leads, by IPv4 if it can be: btcd takes nothing else. With that it
-    /// ends.
+    /// Answers a Tor RESOLVE request, with an IPv4 address if there is one: btcd accepts nothing
+    /// else. The connection ends with that.
     fn resolved(&mut self, number: usize, addresses: &[SocketAddr]) -> Close {
         let link = &mut self.links[number];
         link.owes_reply = false;
@@ -1052,11 +1064,11 @@ impl Worker {
         Close::Resolved
     }
 
-    /// Begins to connect a link's peer, or the proxy that reaches it.
+    /// Starts connecting to a link's peer, or to the proxy that reaches it.
     fn connect_peer(&mut self, number: usize, route: SocketAddr) -> Result<(), Close> {
         let link = &mut self.links[number];
         link.route = Some(route);
-        link.tried = Instant::now();
+        link.attempt_started = Instant::now();
         let mut side = Side::new(connect(route, None).map_err(Close::PeerSocket)?);
         let [token, _] = tokens(number);
         self.register(&mut side, token).map_err(Close::PeerSocket)?;
@@ -1066,26 +1078,27 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins to connect a link's peer at the next address of its name.
+    /// Starts connecting to the next address of the peer's name, if there is one.
     fn connect_next(&mut self, number: usize) -> Result<(), Close> {
-        match self.links[number].addresses.pop() {
+        match self.links[number].next_addresses.pop() {
             Some(address) => self.connect_peer(number, address),
             None => Ok(()),
         }
     }
 
-    /// Begins to speak with a peer that is connected.
+    /// Continues once TCP to the peer is connected: starts the v2 handshake, or v1 if that is known
+    /// to be the only option.
     fn reached(&mut self, number: usize) -> Result<(), Close> {
         let now = Instant::now();
-        let speaks_v1 = |link: &Link| link.fell_back || lock(&self.known).has(&link.who, now);
+        let speaks_v1 = |link: &Link| link.fell_back || lock(&self.known).has(&link.address, now);
         if speaks_v1(&self.links[number]) {
-            self.links[number].carry_v1(self.settings.network.magic());
-            self.carries(number);
+            self.links[number].relay_v1(self.settings.network.magic());
+            self.relaying_started(number);
         } else {
-            self.shake_hands(number, Connection::initiator)?;
+            self.start_handshake(number, Connection::initiator)?;
         }
         let link = &mut self.links[number];
-        link.tried = now;
+        link.attempt_started = now;
         if std::mem::take(&mut link.owes_reply) {
             let reply = socks::Reply::SUCCEEDED.wire();
             link.to_node.end().extend_from_slice(&reply);
@@ -1093,10 +1106,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Names that have been looked up.
-    fn found(&mut self) {
-        while let Ok((id, number, found)) = self.found.1.try_recv() {
-            // It may have ended, and another taken its place.
+    /// Handles finished name lookups.
+    fn finish_lookups(&mut self) {
+        while let Ok((id, number, found)) = self.lookups.1.try_recv() {
+            // The link may have ended, and another may have its number.
             let Some(link) = self.links.get_mut(number).filter(|link| link.id == id) else {
                 continue;
             };
@@ -1104,8 +1117,8 @@ impl Worker {
             let connecting = match found {
                 Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
                 Ok(addresses) => {
-                    link.addresses = addresses;
-                    link.addresses.reverse();
+                    link.next_addresses = addresses;
+                    link.next_addresses.reverse();
                     self.connect_next(number)
                 }
                 Err(error) => Err(Close::Name(error)),
@@ -1117,35 +1130,35 @@ impl Worker {
         }
     }
 
-    /// Messages begin to pass.
-    fn carries(&mut self, number: usize) {
+    /// Records that a link began to relay messages.
+    fn relaying_started(&mut self, number: usize) {
         let link = &mut self.links[number];
-        link.place.shake_hands();
-        (self.tell)(&peer(link), &Event::Connected);
+        link.permit.handshake_done();
+        (self.event_sink)(&peer(link), &Event::Connected);
     }
 
-    /// Closes links that have been there too long, and has all give back the memory that they do not
-    /// need: some links in each turn, so that those whose messages pass do not wait for it.
-    fn close_late(&mut self, now: Instant) {
+    /// Closes links that have timed out, and releases unused buffers. Handles some links per turn,
+    /// so that established peers are not delayed.
+    fn sweep(&mut self, now: Instant) {
         let limits = self.settings.limits;
-        let end = self.links.capacity().min(self.next_look + MAX_LOOKED_AT);
-        for number in self.next_look..end {
+        let end = self.links.capacity().min(self.next_swept + MAX_SWEPT);
+        for number in self.next_swept..end {
             let Some(link) = self.links.get_mut(number) else {
                 continue;
             };
             link.trim();
             hold(link, &mut self.memory);
-            if let Some(close) = link.is_late(now, &limits) {
+            if let Some(close) = link.check_timeouts(now, &limits) {
                 self.close(number, close);
             }
         }
-        self.next_look = end;
+        self.next_swept = end;
     }
 
-    /// Closes links, each for the first cause that it has here: what has failed once may fail again
-    /// in the same turn.
+    /// Closes links, each for its first listed cause: what failed once may fail again in the same
+    /// turn.
     fn close_all(&mut self, mut closes: Vec<(usize, Close)>) {
-        // Stable: the first stays first.
+        // The sort is stable: the first cause stays first.
         closes.sort_by_key(|(number, _)| *number);
         closes.dedup_by_key(|(number, _)| *number);
         for (number, close) in closes {
@@ -1153,13 +1166,13 @@ impl Worker {
         }
     }
 
-    /// Closes a link, unless its peer is tried again.
+    /// Closes a link, unless its peer can be retried.
     fn close(&mut self, number: usize, mut close: Close) {
         while let Some(link) = self.links.get_mut(number)
             && let Some(retry) = link.retry(&close)
         {
             if let Some(mut side) = link.peer.take() {
-                self.hang_up(&mut side);
+                self.deregister(&mut side);
             }
             let tried = match retry {
                 Retry::NextAddress => self.connect_next(number),
@@ -1173,28 +1186,28 @@ impl Worker {
         self.end(number, close);
     }
 
-    /// Begins to connect a link's peer once more, to speak v1.
+    /// Connects to a link's peer again, to speak v1.
     fn fall_back(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
         link.fell_back = true;
-        link.heard_by_v2 = link.account.received.bytes;
-        link.speech = Speech::v1();
+        link.received_before_fallback = link.account.received.bytes;
+        link.codec = Codec::v1();
         link.stage = Stage::Connecting;
-        link.addresses.clear();
-        (self.tell)(&peer(link), &Event::FellBack);
+        link.next_addresses.clear();
+        (self.event_sink)(&peer(link), &Event::FellBack);
         match link.route {
             Some(route) => self.connect_peer(number, route),
             None => Ok(()),
         }
     }
 
-    /// Before a socket is closed.
-    fn hang_up(&mut self, side: &mut Side) {
+    /// Call before closing a socket.
+    fn deregister(&mut self, side: &mut Side) {
         let _ = self.poll.registry().deregister(&mut side.socket);
         if let (Some(ring), Some(inbox)) = (&mut self.ring, &side.inbox)
-            && inbox.is_asked
+            && inbox.is_requested
         {
-            // The ring holds the connection open until it has nothing more to receive.
+            // The ring keeps the connection open until its receive request has ended.
             ring.cancel(inbox.user);
             ring.flush();
         }
@@ -1209,36 +1222,36 @@ impl Worker {
         {
             link.to_node.end().extend_from_slice(&reply.wire());
         }
-        // What came whole before the end is the node's.
+        // The node still gets every complete message.
         let _ = link.write_node();
         if let Some(gone) = self.remove(number) {
-            (self.tell)(&gone, &Event::Closed(close));
+            (self.event_sink)(&gone, &Event::Closed(close));
         }
     }
 
-    /// Closes a link's sockets and forgets it. How it was.
+    /// Closes a link's sockets and removes it. Returns its last snapshot.
     fn remove(&mut self, number: usize) -> Option<Peer> {
         let mut link = self.links.try_remove(number)?;
         self.memory.change(link.direction, link.held, 0);
         self.turns.add(&link);
         for side in [&mut link.peer, &mut link.node].into_iter().flatten() {
-            self.hang_up(side);
+            self.deregister(side);
         }
         Some(peer(&link))
     }
 }
 
-/// Notes how much memory a link holds now.
+/// Updates the count of a link's memory.
 fn hold(link: &mut Link, memory: &mut Memory) {
     let held = link.memory();
     memory.change(link.direction, link.held, held);
     link.held = held;
 }
 
-/// A link's part of a turn's CPU time.
+/// A link's weight in the split of a turn's CPU time.
 fn weight(link: &Link) -> u64 {
     let bytes = link.account.received.bytes + link.account.sent.bytes;
-    u64::from(link.calls) * CALL_COST + (bytes - link.counted)
+    u64::from(link.calls) * SYSCALL_COST + (bytes - link.counted)
 }
 
 fn peer(link: &Link) -> Peer {
@@ -1246,26 +1259,26 @@ fn peer(link: &Link) -> Peer {
     account.received.ignored = link.ignored();
     Peer {
         id: link.id,
-        address: link.who.clone(),
+        address: link.address.clone(),
         direction: link.direction,
         transport: link.transport(),
         session_id: link.session().map(|session| *session.id()),
         decoys: link.session().map_or(0, |session| session.inbound.decoys()),
-        age: link.begun.elapsed(),
+        age: link.started.elapsed(),
         account,
     }
 }
 
-/// Where a redirected connection was to go.
+/// The original destination of a redirected connection.
 fn original_target(socket: &TcpStream) -> Option<SocketAddr> {
-    // An IPv4 connection is one of IPv4's firewall, also at a listener for both families.
+    // An IPv4 connection is in the IPv4 firewall's table, even at a dual-stack listener.
     let here = canonical(socket.local_addr().ok()?);
     let socket = SockRef::from(socket);
     let target = match here {
         SocketAddr::V4(_) => socket.original_dst_v4(),
         SocketAddr::V6(_) => socket.original_dst_v6(),
     };
-    // Who connects to this door itself would be sent round in circles.
+    // A client that connects to the listener directly would otherwise be connected to itself.
     let target = canonical(target.ok()?.as_socket()?);
     (target != here).then_some(target)
 }

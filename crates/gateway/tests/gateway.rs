@@ -6,7 +6,7 @@ use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
-    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Passed, Peer, Refusal,
+    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Traffic, Peer, Refusal,
     Settings, Transport, Turns,
 };
 use rand::rngs::StdRng;
@@ -942,7 +942,7 @@ fn connections_outlive_changes() {
     let mut changed = *gateway.settings();
     changed.network = Network::Mainnet;
     let refused = gateway.change(changed);
-    assert!(matches!(refused, Err(GatewayError::Fixed("network"))));
+    assert!(matches!(refused, Err(GatewayError::RestartRequired("network"))));
     let mut changed = *gateway.settings();
     changed.limits.handshake = Duration::from_secs(1);
     gateway.change(changed).unwrap();
@@ -1237,7 +1237,7 @@ fn what_is_no_message_is_ignored() {
     assert_eq!(heard, [b"\x12good", b"\x12good"]);
     drop((stream, node.join().unwrap()));
     let (transport, account, close) = ended.recv_timeout(LIMIT).unwrap();
-    let counts = |passed: &Passed| (passed.messages(), passed.ignored);
+    let counts = |passed: &Traffic| (passed.messages(), passed.ignored);
     assert_eq!(transport, Transport::V2, "{close}");
     assert_eq!(counts(&account.received), (1, 6), "{close}");
     assert_eq!(counts(&account.sent), (2, 3), "{close}");

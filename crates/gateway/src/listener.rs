@@ -1,4 +1,4 @@
-//! Where the gateway accepts, and whom.
+//! The sockets that accept connections.
 
 use crate::address::canonical;
 use crate::budget::Direction;
@@ -7,25 +7,25 @@ use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
 
-/// Connections that wait to be accepted, for each listener.
+/// Length of the accept queue, for each listener.
 pub(crate) const BACKLOG: i32 = 1024;
 
-/// Linux's numbers: too many open files, in the process and in the system.
+/// Linux errno values: too many open files, in the process and in the system.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 
-/// Who is accepted at a listener.
+/// Who connects to a listener.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Door {
+pub(crate) enum ListenerKind {
     /// Peers.
     Inbound,
-    /// Nodes, which say by SOCKS where they want to connect.
+    /// Nodes that send a SOCKS request.
     Socks,
-    /// Nodes, whose connections to peers a firewall has redirected.
+    /// Nodes whose connections to peers a firewall redirects.
     Transparent,
 }
 
-impl Door {
+impl ListenerKind {
     pub(crate) fn direction(self) -> Direction {
         match self {
             Self::Inbound => Direction::Inbound,
@@ -34,31 +34,31 @@ impl Door {
     }
 }
 
-/// Where a thread accepts.
+/// A thread's listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) door: Door,
+    pub(crate) kind: ListenerKind,
     pub(crate) socket: TcpListener,
-    /// Whether it was passed to the program: it is another's, too.
+    /// Whether the process was started with this socket, so that its owner keeps it open.
     pub(crate) is_passed: bool,
-    /// Somebody may wait: events tell only of those who come later.
+    /// Whether connections may be waiting: events report only later ones.
     pub(crate) has_more: bool,
 }
 
 impl Listener {
-    pub(crate) fn new(door: Door, socket: TcpListener, is_passed: bool) -> Self {
+    pub(crate) fn new(kind: ListenerKind, socket: TcpListener, is_passed: bool) -> Self {
         Self {
-            door,
+            kind,
             socket,
             is_passed,
             has_more: true,
         }
     }
 
-    /// Takes nobody any more who has not begun to connect. Who begins now is not answered, tries
-    /// again after a second, and then finds another gateway, if one listens there.
-    pub(crate) fn turn_deaf(&self) -> io::Result<()> {
-        // The flags of a TCP header: a packet with SYN is dropped, others pass.
+    /// Drops new SYN packets. Handshakes under way can finish. A client whose SYN is dropped
+    /// retries after a second, and reaches another gateway if one listens by then.
+    pub(crate) fn stop_accepting(&self) -> io::Result<()> {
+        // Checks the flags in the TCP header: drops packets with SYN and keeps all others.
         const LOAD_BYTE: u16 = 0x30;
         const JUMP_IF_SET: u16 = 0x45;
         const RETURN: u16 = 0x06;
@@ -73,22 +73,24 @@ impl Listener {
     }
 }
 
-/// A file that all threads of a gateway close for a moment when there can be no more of them: so that
-/// those who connect then can be accepted and refused. Otherwise they would wait.
+/// A file descriptor held in reserve. When the process runs out of descriptors, it is closed for a
+/// moment, so that a waiting connection can be accepted and refused instead of being left hanging.
+/// Shared by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Option<Socket>);
+pub(crate) struct ReservedFd(Option<Socket>);
 
-impl Spare {
+impl ReservedFd {
     fn fill(&mut self) {
-        // If there is no file for it now, there may be one later.
+        // If no descriptor is free now, one may be later.
         self.0 = self
             .0
             .take()
             .or_else(|| Socket::new(Domain::UNIX, Type::DGRAM, None).ok());
     }
 
-    /// Accepts who waits, and says from which [address](canonical): without a socket if there are
-    /// too many files. Other threads wait for their turn, or they would take the file.
+    /// Accepts a connection and returns its [canonical](canonical) address. The socket is `None` if
+    /// there are too many open files. Takes `&mut self` so that no other thread can take the
+    /// descriptor meanwhile.
     pub(crate) fn accept(
         &mut self,
         listener: &TcpListener,
@@ -116,7 +118,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// A listener that does not block, on a port that others may listen on.
+    /// A non-blocking listener whose port others may share.
     fn listener(at: SocketAddr) -> Listener {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_reuse_port(true).unwrap();
@@ -124,10 +126,10 @@ mod tests {
         socket.bind(&at.into()).unwrap();
         socket.listen(BACKLOG).unwrap();
         let socket = TcpListener::from_std(socket.into());
-        Listener::new(Door::Inbound, socket, false)
+        Listener::new(ListenerKind::Inbound, socket, false)
     }
 
-    /// Greets all who wait.
+    /// Greets every waiting connection.
     fn greet(listener: &Listener) {
         while let Ok((socket, _)) = listener.socket.accept() {
             let socket = SockRef::from(&socket).try_clone().unwrap();
@@ -136,10 +138,11 @@ mod tests {
         }
     }
 
-    /// Of two listeners on a port one turns deaf, greets who waits, and is closed some time later: who
-    /// connects meanwhile is greeted by the other. One that still heard would have them reset.
+    /// Of two listeners on one port, one stops accepting, greets the connections it has, and is
+    /// closed a little later. Every client must be greeted; without `stop_accepting` some would be
+    /// reset.
     #[test]
-    fn nobody_is_lost_to_a_listener_that_is_deaf() {
+    fn no_connection_is_lost_when_a_listener_stops_accepting() {
         let ending = listener(([127, 0, 0, 1], 0).into());
         let at = ending.socket.local_addr().unwrap();
         let staying = listener(at);
@@ -166,8 +169,8 @@ mod tests {
                 greet(&ending);
                 thread::sleep(Duration::from_millis(1));
             }
-            ending.turn_deaf().unwrap();
-            // Who was connecting is in the queue then.
+            ending.stop_accepting().unwrap();
+            // Handshakes under way finish in this time.
             thread::sleep(Duration::from_millis(20));
             greet(&ending);
             thread::sleep(Duration::from_millis(100));
