@@ -1,4 +1,4 @@
-//! Arguments that several commands take.
+//! Arguments shared by several commands.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use packetlane::bitcoin::Network;
@@ -9,9 +9,9 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
 pub(crate) const ADDRESS_HELP: &str =
-    "HOST, HOST:PORT or [IPV6]:PORT; the network's port by default";
+    "Address: HOST, HOST:PORT or [IPV6]:PORT [default port: the network's]";
 
-/// Reads a network's name.
+/// Parses the name of a network.
 pub(crate) fn network_parser() -> impl TypedValueParser<Value = Network> {
     let names = Network::ALL.map(|network| {
         let value = PossibleValue::new(network.name());
@@ -24,7 +24,7 @@ pub(crate) fn network_parser() -> impl TypedValueParser<Value = Network> {
     })
 }
 
-/// The network of a name.
+/// The network with a name.
 #[cfg(feature = "gateway")]
 pub(crate) fn network(name: &str) -> Option<Network> {
     let mut all = Network::ALL.into_iter();
@@ -35,16 +35,18 @@ pub(crate) fn network(name: &str) -> Option<Network> {
 fn alias(network: Network) -> Option<&'static str> {
     match network {
         Network::Mainnet => Some("mainnet"),
-        // Bitcoin Core's.
+        // As in Bitcoin Core.
         Network::Testnet3 => Some("test"),
         _ => None,
     }
 }
 
-/// Reads the four bytes that a network's frames begin with, as they are in a file.
+/// Parses a network's magic, in the byte order of a block file.
 pub(crate) fn magic(text: &str) -> Result<[u8; 4], String> {
     let number = match text.len() {
-        8 if text == "00000000" => return Err("zeros are what lies between blocks".to_owned()),
+        8 if text == "00000000" => {
+            return Err("zeros only fill the space between blocks, they are not a magic".to_owned());
+        }
         8 if text.bytes().all(|digit| digit.is_ascii_hexdigit()) => u32::from_str_radix(text, 16),
         _ => return Err("expected 8 hexadecimal digits, such as f9beb4d9".to_owned()),
     };
@@ -53,7 +55,7 @@ pub(crate) fn magic(text: &str) -> Result<[u8; 4], String> {
         .map_err(|error| error.to_string())
 }
 
-/// Reads the first block to fetch: a height or a hash.
+/// Parses the first block to fetch: a height or a hash.
 pub(crate) fn start(text: &str) -> Result<Start, String> {
     if let Some(hash) = BlockHash::parse(text) {
         return Ok(Start::Block(hash));
@@ -64,7 +66,7 @@ pub(crate) fn start(text: &str) -> Result<Start, String> {
     }
 }
 
-/// Reads a number of seconds from 0.001 to a year, with or without a fraction.
+/// Parses seconds from 0.001 to a year, with or without a fraction.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
     match text.parse() {
@@ -83,12 +85,12 @@ pub(crate) struct HostPort(String);
 
 #[cfg(any(feature = "gateway", feature = "peers"))]
 impl HostPort {
-    /// The host as it was given: an IPv6 address in brackets.
+    /// The host as given; an IPv6 address keeps its brackets.
     pub(crate) fn host(&self) -> &str {
         self.0.rsplit_once(':').map_or(&self.0, |(host, _)| host)
     }
 
-    /// All its addresses, at least one, those of IPv4 first. May wait for a name server.
+    /// Resolves to at least one address, IPv4 first. May block on a name server.
     ///
     /// # Errors
     ///

@@ -1,8 +1,7 @@
-//! `packetlane blocks`: verifies files of blocks on all cores.
+//! `packetlane blocks`: verifies block files on all cores.
 //!
-//! One thread reads the files in windows and finds the blocks in them. The other threads each
-//! take a window and verify its blocks. Windows are reused, so their number, and with it the
-//! memory, is constant.
+//! One thread reads the files in windows and finds the blocks in them. The other threads each take
+//! a window and verify its blocks. Windows are reused, so memory use is constant.
 
 use crate::args;
 use crate::report::hex;
@@ -30,8 +29,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-/// Bytes of a file per window. A run allocates one window per thread and [`SPARE_WINDOWS`]
-/// more.
+/// Bytes of a file per window. A run allocates one window per thread and [`SPARE_WINDOWS`] more.
 const WINDOW: usize = 8 << 20;
 const _: () = assert!(
     WINDOW >= 2 * Scanner::MAX_NEEDED,
@@ -44,27 +42,27 @@ const SPARE_WINDOWS: usize = 2;
 /// Maximum for `--threads`.
 const MAX_THREADS: u16 = 1024;
 
-/// Maximum number of problems to list, and of notes: those earliest in the files. All are
+/// Maximum number of problems, and of notes, that are listed: the earliest in the files. All are
 /// counted.
 const MAX_LISTED: usize = 1000;
 
-/// The file with the key by which Bitcoin Core obfuscates the block files next to it.
+/// The file with the key that obfuscates Bitcoin Core's block files in the same folder.
 const KEY_FILE: &str = "xor.dat";
 
 #[derive(Args)]
 pub(crate) struct Blocks {
-    /// Bitcoin Core's blk*.dat files, folders of them (`blocks` in its data folder), or files
-    /// that hold one block each in network format
+    /// Bitcoin Core's blk*.dat files, folders of them (`blocks` in its data folder), or files with
+    /// one block each in network format
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The network that the blocks belong to; main by default, signet with --magic
+    /// Network of the blocks [default: main; signet with --magic]
     #[arg(long, value_parser = args::network_parser())]
     network: Option<Network>,
-    /// The 4 bytes that each block begins with in these files, where they are not the network's,
-    /// as for a signet of your own
+    /// The 4 bytes before each block in these files, if they are not the network's, such as for a
+    /// custom signet
     #[arg(long, value_name = "HEX", value_parser = args::magic)]
     magic: Option<[u8; 4]>,
-    /// Number of threads that verify; one per core by default
+    /// Number of verifying threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)))]
     threads: Option<u16>,
     /// Print the report as JSON, with a list of the good blocks
@@ -85,7 +83,7 @@ impl Blocks {
     }
 }
 
-/// Verifies the blocks and prints the report. Returns an error if anything was wrong.
+/// Verifies the blocks and prints the report. Returns an error if there is any problem.
 pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
     let hasher = Hasher::detect()?;
     let inputs = inputs(&args.paths)?;
@@ -121,21 +119,23 @@ struct Input {
     /// The path as text.
     name: String,
     length: u64,
-    /// The key next to it. Files that are not named like Bitcoin Core's may have been copied there:
-    /// it is used only if they then begin with a magic.
+    /// The key in the same folder. A file that is not named like Bitcoin Core's may have been
+    /// copied there, so the key is used only if the decoded file starts with a magic.
     key: Option<Obfuscation>,
-    /// Why it is not read, if it holds no blocks for a reason that is known before.
+    /// Why the file is skipped, if it cannot hold blocks.
     not_read: Option<String>,
 }
 
 impl Input {
     fn new(path: PathBuf, metadata: &Metadata, key: Option<Obfuscation>) -> Self {
         let not_read = match (special_kind(metadata), kind(&path)) {
-            (Some(kind), _) => Some(format!("{kind}, not a file of blocks")),
-            (_, Kind::Undo) => Some("Bitcoin Core's undo data, which holds no blocks".to_owned()),
-            (_, Kind::Key) => {
-                Some("the key of the block files next to it, which holds no blocks".to_owned())
+            (Some(kind), _) => Some(format!("{kind}, not a block file")),
+            (_, Kind::Undo) => {
+                Some("Bitcoin Core's undo data, which contains no blocks".to_owned())
             }
+            (_, Kind::Key) => Some(
+                "the key of the block files in this folder, which contains no blocks".to_owned(),
+            ),
             _ if metadata.len() == 0 => Some("an empty file".to_owned()),
             (_, Kind::Blocks | Kind::Other) => None,
         };
@@ -156,7 +156,7 @@ impl Input {
 enum Kind {
     /// Bitcoin Core's blocks.
     Blocks,
-    /// Bitcoin Core's undo data, which it writes beside the blocks.
+    /// Bitcoin Core's undo data, stored next to the blocks.
     Undo,
     /// [`KEY_FILE`].
     Key,
@@ -173,7 +173,7 @@ fn kind(path: &Path) -> Kind {
     }
 }
 
-/// The files that `paths` name. The files of a folder are in numeric order.
+/// The files at `paths`. The files of a folder are in numeric order.
 fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, String> {
     let mut inputs = Vec::new();
     for path in paths {
@@ -181,7 +181,7 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, String> {
         if metadata.is_file() {
             let key = match (kind(path), path.parent()) {
                 (Kind::Blocks, Some(folder)) => key(folder)?,
-                // Perhaps not its key, so that this is no reason not to read it.
+                // The key may not belong to this file, so an unreadable key is not an error.
                 (Kind::Other, Some(folder)) => key(folder).unwrap_or_default(),
                 _ => None,
             };
@@ -215,7 +215,7 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, String> {
     Ok(inputs)
 }
 
-/// What in `folder` is named like Bitcoin Core's block files.
+/// The files in `folder` that are named like Bitcoin Core's block files.
 fn block_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(|error| cannot_read(folder, &error))? {
@@ -231,11 +231,11 @@ fn cannot_read(path: &Path, error: &io::Error) -> String {
     format!("cannot read {}: {error}", Name(path))
 }
 
-/// The key for the files in `folder`; none if there is no [`KEY_FILE`].
+/// The key for the files in `folder`; `None` if there is no [`KEY_FILE`].
 fn key(folder: &Path) -> Result<Option<Obfuscation>, String> {
     let path = folder.join(KEY_FILE);
     let mut key = Vec::new();
-    // One byte more than a key, to notice a file that is too long.
+    // One byte more than a key has, to detect a file that is too long.
     let read = packetlane_files::open(&path).and_then(|file| file.take(9).read_to_end(&mut key));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -266,7 +266,8 @@ fn verify<'r>(inputs: &'r [Input], args: &Blocks, hasher: Hasher, threads: usize
     let bar = progress_bar(inputs.iter().map(|input| input.length).sum());
     let report = Mutex::new(Report {
         files: inputs.len(),
-        // The text names a block that is alone. All others would take up memory in vain.
+        // The text report names the block only if there is just one. A longer list would waste
+        // memory.
         most_good_listed: if args.json { usize::MAX } else { 1 },
         ..Report::default()
     });
@@ -288,13 +289,13 @@ fn verify<'r>(inputs: &'r [Input], args: &Blocks, hasher: Hasher, threads: usize
                     bar.inc(window.read as u64);
                     let seconds = begun.elapsed().as_secs_f64();
                     bar.set_message(format!("{:.0} blocks/s", blocks as f64 / seconds));
-                    // Fails after the last window, when the reader is gone. That is fine.
+                    // Fails after the last window, when the reader has ended. That is fine.
                     let _ = give_back.send(window);
                 }
             });
         }
         drop(give_back);
-        // `run` consumes the reader. That closes its channel and ends the threads.
+        // `run` consumes the reader, which closes its channel and ends the threads.
         let reader = Reader {
             inputs,
             magic: args.magic(),
@@ -318,8 +319,7 @@ fn next(full: &Mutex<Receiver<Window>>) -> Option<Window> {
     lock(full).recv().ok()
 }
 
-/// Verifies the blocks of a window. Returns the number of blocks verified so far, in all
-/// windows.
+/// Verifies the blocks of a window. Returns the number of blocks verified so far in all windows.
 fn check<'r>(
     verifier: &mut Verifier,
     inputs: &'r [Input],
@@ -340,8 +340,9 @@ fn check<'r>(
                 }
             }
             Err(faults) => {
-                // Bytes that are not even a block in form are one that was damaged only if they
-                // have its proof of work. Otherwise their hash would be that of any bytes.
+                // Bytes that do not parse as a block count as a damaged block only if their header
+                // has proof of work. Otherwise they are arbitrary bytes, and a hash would be
+                // meaningless.
                 let header = bytes.first_chunk().filter(|header| match faults[0] {
                     BlockFault::Malformed(_) => verifier.has_work(header),
                     _ => true,
@@ -360,7 +361,7 @@ fn check<'r>(
     lock(report).blocks
 }
 
-/// What is unusual about a good block, if anything is.
+/// Notes about a good block that is unusual.
 fn note(bytes: &[u8], summary: &Summary) -> Option<Vec<String>> {
     let count = summary.transactions_of_64_bytes;
     if count == 0 {
@@ -391,7 +392,7 @@ struct Reader<'m, 'r> {
     free: Receiver<Window>,
     hand_out: Sender<Window>,
     report: &'m Mutex<Report<'r>>,
-    /// The end of the last window, which was not a whole block.
+    /// The incomplete block at the end of the last window.
     carried: Vec<u8>,
 }
 
@@ -413,7 +414,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The key by which a file is obfuscated; leaves the file at its beginning.
+    /// The key of a file. Leaves the file at its start.
     fn key(&self, input: &Input, file: &mut File) -> io::Result<Obfuscation> {
         let key = input.key.unwrap_or_default();
         if let Kind::Blocks = kind(&input.path) {
@@ -457,10 +458,12 @@ impl Reader<'_, '_> {
             if start == 0 && is_obfuscated(rest, self.magic) {
                 let what = match input.key {
                     None => {
-                        "a file of blocks that is obfuscated, and its key is missing: it is in the \
-                         xor.dat of the folder that the file comes from"
+                        "an obfuscated block file without its key: copy xor.dat from the \
+                         folder that the file comes from"
                     }
-                    Some(_) => "a file of blocks, but xor.dat next to it is not its key",
+                    Some(_) => {
+                        "an obfuscated block file, but xor.dat in this folder is not its key"
+                    }
                 };
                 self.problem(number, 0, what.to_owned());
                 (rest, ends) = (&[], true);
@@ -468,8 +471,8 @@ impl Reader<'_, '_> {
                 && let Some(magic) = unknown_magic(rest, self.magic)
             {
                 let what = format!(
-                    "a file of blocks of a network that is not known here, perhaps of a signet of \
-                     its own: try --magic {}",
+                    "a block file of an unknown network, perhaps a custom signet: \
+                     try --magic {}",
                     hex(&magic)
                 );
                 self.problem(number, 0, what);
@@ -513,13 +516,13 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Whether a file starts with a network's frame and block, but obfuscated.
+/// Whether a file starts with an obfuscated block of a known network.
 ///
-/// The key has 8 bytes, so two places at a distance of a multiple of 8 have the same bytes of
-/// it, which cancel out: here the magic, and the highest 4 bytes of the hash of the block
-/// before. The easiest targets of all networks but regtest leave no hash with a one among these
-/// bits, except for the lowest ones on signet. `own` is the magic in use, which may be none of these
-/// networks'.
+/// The key has 8 bytes, so two words whose distance is a multiple of 8 are obfuscated with the same
+/// bytes, and XORing the words cancels the key. The words are the magic and the highest 4 bytes of
+/// the previous block's hash. The easiest target of each network, except regtest, forces those hash
+/// bits to zero, apart from the lowest ones on signet. `own` is the magic in use, which may belong
+/// to none of the networks.
 fn is_obfuscated(file: &[u8], own: [u8; 4]) -> bool {
     const HIGHEST: usize = Scanner::FRAME_LEN + 4 + 32 - 4;
     const { assert!(HIGHEST.is_multiple_of(8)) };
@@ -538,13 +541,13 @@ fn is_obfuscated(file: &[u8], own: [u8; 4]) -> bool {
         && !named(highest)
         && known
             .into_iter()
-            // A signet of one's own.
+            // A custom signet.
             .chain(Network::from_magic(own).is_none().then_some((own, SIGNET)))
             .any(|(known, max)| magic ^ highest ^ u32::from_le_bytes(known) <= max)
 }
 
-/// The magic of a file's first frame, if it is not `given` nor that of a known network. A block must
-/// follow, and then, with zeros between them or not, the same magic or the end of the file.
+/// The magic of a file's first frame if it is neither `given` nor that of a known network. Requires
+/// a block after it, and then, possibly after zeros, the same magic or the end of the file.
 fn unknown_magic(file: &[u8], given: [u8; 4]) -> Option<[u8; 4]> {
     let (magic, rest) = file.split_first_chunk::<4>()?;
     if *magic == given || *magic == [0; 4] || Network::from_magic(*magic).is_some() {
@@ -558,21 +561,21 @@ fn unknown_magic(file: &[u8], given: [u8; 4]) -> Option<[u8; 4]> {
     (ends && Block::parse(block, &mut Vec::new()).is_ok()).then_some(*magic)
 }
 
-/// What may help with a fault.
+/// A hint at what may have caused a fault.
 fn hint(fault: &FileFault, input: &Input) -> String {
     match (fault.cause, kind(&input.path), input.key) {
         (FaultCause::OtherNetwork { network }, ..) => format!("; try --network {}", network.name()),
         (FaultCause::Garbage, Kind::Blocks, None) if fault.offset == 0 => {
-            "; if the file is obfuscated, xor.dat is missing next to it".to_owned()
+            "; if the file is obfuscated, xor.dat is missing in its folder".to_owned()
         }
         (FaultCause::Garbage, Kind::Blocks, Some(_)) if fault.offset == 0 => {
-            "; if the file is obfuscated, xor.dat is not its key".to_owned()
+            "; if the file is obfuscated, xor.dat in its folder is not its key".to_owned()
         }
         _ => String::new(),
     }
 }
 
-/// A progress bar for `bytes` bytes, shown on a terminal only.
+/// A progress bar for `bytes` bytes, shown only on a terminal.
 fn progress_bar(bytes: u64) -> ProgressBar {
     let target = match io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),
@@ -584,7 +587,7 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     ProgressBar::with_draw_target(Some(bytes), target).with_style(style)
 }
 
-/// The index of a file and an offset in it.
+/// Index of a file and an offset in it.
 type Place = (usize, u64);
 
 /// The result.
@@ -596,10 +599,10 @@ struct Report<'r> {
     backend: &'static str,
     threads: usize,
     files: usize,
-    /// All blocks; `bad_blocks` are those with a fault.
+    /// Number of all blocks; `bad_blocks` have a fault.
     blocks: u64,
     bad_blocks: u64,
-    /// Length of the good blocks, in bytes. `transactions` and `hashes` are theirs, too.
+    /// Bytes of the good blocks; `transactions` and `hashes` also count only those.
     bytes: u64,
     transactions: u64,
     hashes: u64,
@@ -607,22 +610,22 @@ struct Report<'r> {
     blocks_per_second: f64,
     bytes_per_second: f64,
     hashes_per_second: f64,
-    /// By place. Holds the first [`MAX_LISTED`].
+    /// Ordered by place. Holds the first [`MAX_LISTED`].
     #[serde(serialize_with = "list")]
     problems: BTreeMap<Place, Finding<'r>>,
     problems_not_listed: u64,
-    /// What is unusual about good blocks. By place; holds the first [`MAX_LISTED`].
+    /// Unusual properties of good blocks, ordered by place. Holds the first [`MAX_LISTED`].
     #[serde(serialize_with = "list")]
     notes: BTreeMap<Place, Finding<'r>>,
     notes_not_listed: u64,
-    /// By place. Holds the first `most_good_listed`.
+    /// Ordered by place. Holds the first `most_good_listed`.
     #[serde(serialize_with = "list")]
     good_blocks: BTreeMap<Place, GoodBlock<'r>>,
     #[serde(skip)]
     most_good_listed: usize,
 }
 
-/// Something to report about one place in a file.
+/// A finding at one place in a file.
 #[derive(Serialize)]
 struct Finding<'r> {
     file: &'r str,
@@ -665,7 +668,7 @@ fn text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok
     serializer.collect_str(value)
 }
 
-/// Adds an entry to the first `most` ones. Returns how many are left out for it: 0 or 1.
+/// Adds an entry and keeps only the first `most`. Returns how many were dropped: 0 or 1.
 fn insert<T>(entries: &mut BTreeMap<Place, T>, most: usize, place: Place, entry: T) -> u64 {
     entries.insert(place, entry);
     match entries.len() > most {
@@ -698,7 +701,7 @@ impl<'r> Report<'r> {
     }
 
     fn add_problem(&mut self, place: Place, problem: Finding<'r>) {
-        // For example, a file ends within a block and also cannot be read further.
+        // For example, a file ends within a block and then a read fails.
         if let Some(same) = self.problems.get_mut(&place) {
             same.what.extend(problem.what);
         } else {
@@ -760,11 +763,11 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// What a block's validity depends on and this command does not know or does not check.
+/// Parts of a block's validity that this command does not check.
 const NOT_CHECKED: &str =
     "the chain's own target, times, weight, signature operations, coins, scripts";
 
-/// Writes a line for each of `entries`, after an empty line.
+/// Writes an empty line and a line for each entry.
 fn findings(
     f: &mut fmt::Formatter<'_>,
     word: &str,

@@ -1,5 +1,5 @@
-//! Opens or accepts connections: `packetlane connect` and `packetlane listen`. Both print the
-//! same report.
+//! `packetlane connect` and `packetlane listen`: open or accept connections and print a report on
+//! each.
 
 use crate::report::{Report, Times};
 use crate::stop::{Stop, Stopped};
@@ -23,23 +23,23 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Maximum number of connections that `listen` serves at the same time.
+/// Maximum connections that `listen` serves at a time.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long `listen` waits after a failed `accept`: the system may be out of file descriptors,
-/// and some of ours may be closed meanwhile.
+/// How long `listen` waits after a failed `accept`: the process may be out of file descriptors
+/// until some of its connections close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Which transport to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransportChoice {
-    /// Version 2, or version 1 if the peer does not support version 2.
+    /// v2, or v1 if the peer does not support v2.
     Either,
     V1Only,
     V2Only,
 }
 
-/// A connection after both handshakes, the transport's and that of versions.
+/// A connection after the transport handshake and the version handshake.
 struct Connected {
     peer: Peer,
     version: Version,
@@ -50,7 +50,7 @@ struct Connected {
     fell_back: Option<FellBack>,
 }
 
-/// Connects to `address`, carries out `plan` and prints the report, as JSON or as text.
+/// Connects to `address`, carries out `plan` and prints the report as JSON or text.
 pub(crate) async fn connect(
     address: &str,
     choice: TransportChoice,
@@ -62,7 +62,7 @@ pub(crate) async fn connect(
     let engine = Engine::detect()?;
     let addresses = resolve(address, plan.network, plan.step_timeout);
     let addresses = stop.or(addresses).await??;
-    // Before the connection, so that the user learns of an unusable folder at once.
+    // Before connecting, so that an unusable folder is reported at once.
     let recorder = record.map(Recorder::in_folder).transpose()?;
     let status = Status::new();
     let connected = reach(&addresses, choice, engine, recorder, &plan, &status);
@@ -115,8 +115,7 @@ async fn reach(
     status.show("exchanging versions");
     let exchanged = Instant::now();
     let version = match node::exchange_versions(&mut peer, plan).await {
-        // The peer closed both connections without an answer, so the transport is not the
-        // cause.
+        // The peer closed both connections without an answer, so the transport is not the reason.
         Err(PeerError::ClosedBeforeVersion { network }) if fell_back == Some(FellBack::Closed) => {
             return Err(ConnectError::ClosedTwice { remote, network });
         }
@@ -136,21 +135,21 @@ async fn reach(
     })
 }
 
-/// Says that no more is recorded in `folder`.
-fn tell_full(folder: &Path) {
+/// Reports that the recording limit is reached.
+fn report_full(folder: &Path) {
     complain(format_args!(
-        "{}: the limit of {MAX_RECORDED_PEERS} peers and {MAX_RECORDED_BYTES} bytes is \
-         reached: no more is recorded",
+        "{}: recording stopped at the limit of {MAX_RECORDED_PEERS} peers or \
+         {MAX_RECORDED_BYTES} bytes",
         Name(folder)
     ));
 }
 
-/// How `listen` accepts connections.
+/// Options of `listen`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepting {
     /// Exit after the first connection.
     pub(crate) once: bool,
-    /// Speak v1 only.
+    /// Speak only v1.
     pub(crate) v1: bool,
 }
 
@@ -163,7 +162,7 @@ pub(crate) async fn listen(
     stop: Stop,
 ) -> Result<(), ConnectError> {
     let engine = Engine::detect()?;
-    let recordings = record.map(|folder| Recordings::in_folder(folder, tell_full));
+    let recordings = record.map(|folder| Recordings::in_folder(folder, report_full));
     let recordings = recordings.transpose()?.map(Arc::new);
     let addresses = resolve(address, plan.network, plan.step_timeout);
     let addresses = stop.or(addresses).await??;
@@ -181,7 +180,7 @@ pub(crate) async fn listen(
     let serve = |stream: TcpStream, remote: SocketAddr| {
         let plan = plan.clone();
         let stop = stop.clone();
-        // IPv4 as such, also where the socket takes both.
+        // A dual-stack socket reports IPv4 addresses as IPv6; convert them back.
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let recordings = recordings.as_ref();
         let recorder = recordings.map(|recordings| Recorder::of_peer(recordings, remote));
@@ -213,20 +212,20 @@ pub(crate) async fn listen(
                 let served = serve(stream, remote);
                 connections.spawn(async move {
                     match served.await {
-                        // The user knows that a signal came.
+                        // The user knows about the signal.
                         Ok(()) | Err(ConnectError::Stopped(_)) => {}
                         Err(error) => complain(format_args!("error: {error}")),
                     }
                 });
             }
-            // The peer left at once, or the process has no free descriptors. Keep listening in
+            // The peer left at once, or the process is out of file descriptors. Keep listening in
             // both cases.
             Err(_) => {
                 let _ = stop.or(tokio::time::sleep(ACCEPT_PAUSE)).await;
             }
         }
     }
-    // Every connection sees the signal too and prints its report.
+    // Every connection receives the signal, too, and prints its report.
     while connections.join_next().await.is_some() {}
     Ok(())
 }
@@ -315,7 +314,7 @@ async fn talk(
     };
     let talk = node::run_plan(&mut peer, plan, &version, &mut observed, progress);
     let (the_peer, us) = ("the peer", "us");
-    // After a signal the user still wants the report.
+    // After a signal, still print the report.
     let (ended, failure) = match stop.or(talk).await {
         Ok(Ok(EndedBy::Peer)) => (the_peer, None),
         Ok(Ok(EndedBy::Us)) => (us, None),
@@ -348,15 +347,14 @@ async fn talk(
             let failure = failure.as_ref().map(ToString::to_string);
             print(format_args!("{:#}\n", report.to_json(failure.as_deref())));
         }
-        // The reports of `listen` are separated by an empty line.
+        // `listen` separates its reports by an empty line.
         false if plan.initiator => print(format_args!("{report}")),
         false => print(format_args!("\n{report}")),
     }
     failure.map_or(Ok(()), Err)
 }
 
-/// Sends small messages at once. Otherwise the system would delay them to merge them (Nagle), by
-/// 40 ms with a peer that waits for one.
+/// Disables Nagle's algorithm, which delays a small message by 40 ms while the peer waits for it.
 fn no_delay(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
@@ -389,13 +387,13 @@ async fn open(
             }
         }
     }
-    // `resolve` returns at least one address.
+    // Unreachable in practice: `resolve` returns at least one address.
     Err(failure.unwrap_or(ConnectError::NoAddress {
         host: String::new(),
     }))
 }
 
-/// The socket addresses of `address`: a host name or an IP address, with or without a port.
+/// Resolves a host name or an IP address, with or without a port.
 pub(crate) async fn resolve(
     address: &str,
     network: Network,
@@ -448,7 +446,7 @@ fn split(address: &str, default_port: u16) -> Option<(&str, u16)> {
     }
 }
 
-/// The port on which nodes of a network listen by default.
+/// The default port of a network's nodes.
 fn default_port(network: Network) -> u16 {
     match network {
         Network::Testnet3 => 18333,
@@ -459,7 +457,7 @@ fn default_port(network: Network) -> u16 {
     }
 }
 
-/// Why there is no connection, or why it failed.
+/// Why a connection could not be made, or failed.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
     /// `PACKETLANE_BACKEND` names no available backend.
@@ -493,7 +491,7 @@ pub(crate) enum ConnectError {
     },
     /// A signal came before the work was done.
     Stopped(Stopped),
-    /// The folder for recordings cannot be used.
+    /// The recording folder cannot be used.
     Record(RecordError),
     /// The connection failed.
     Peer {
@@ -503,7 +501,7 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// The error of the connection with `remote`.
+    /// Wraps an error of the connection with `remote`.
     fn at(remote: SocketAddr, error: PeerError) -> Self {
         Self::Peer { remote, error }
     }
@@ -515,9 +513,9 @@ impl fmt::Display for ConnectError {
             Self::Backend(error) => error.fmt(f),
             Self::Address { address } => write!(
                 f,
-                "{address}: not an address; give HOST, HOST:PORT or [IPV6]:PORT"
+                "{address}: not an address; expected HOST, HOST:PORT or [IPV6]:PORT"
             ),
-            Self::Resolve { host, error } => write!(f, "{host}: cannot find this host: {error}"),
+            Self::Resolve { host, error } => write!(f, "{host}: cannot resolve this host: {error}"),
             Self::NoAddress { host } => write!(f, "{host}: this host has no address"),
             Self::Refused { remote } => {
                 write!(f, "{remote}: connection refused: nothing listens there")
@@ -541,7 +539,7 @@ impl fmt::Display for ConnectError {
                  there any more: the node has stopped"
             ),
             Self::Stopped(Stopped { signal }) => {
-                write!(f, "{signal} came before all was done that was asked for")
+                write!(f, "interrupted by {signal} before everything was done")
             }
             Self::Record(error) => error.fmt(f),
             Self::Peer { remote, error } => write!(f, "{remote}: {error}"),

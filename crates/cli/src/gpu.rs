@@ -1,4 +1,4 @@
-//! `packetlane gpu`: checks a CUDA device against the CPU.
+//! `packetlane gpu`: compares a CUDA device with the CPU.
 
 use crate::terminal::print;
 use clap::Subcommand;
@@ -7,22 +7,24 @@ use packetlane_lab::gpu_check;
 use std::error::Error;
 use std::time::Instant;
 
-/// Default for `--longest`, in bytes: a BIP324 packet's header byte and longest contents.
+/// Default for `--longest`, in bytes: the longest contents of a BIP324 packet and its header byte.
 const LONGEST: usize = 1 << 24;
 
 #[derive(Subcommand)]
 pub(crate) enum Gpu {
-    /// Seal and open a suite of batches and many random packets on the device and on the CPU,
-    /// and compare every byte and verdict
+    /// Seal and open test batches and many random packets on the GPU and on the CPU, and compare
+    /// every byte
     ///
-    /// The suite has all lengths up to 1100 bytes, mixed and long ones, with AAD and with wrong
-    /// tags, from ordinary and from page-locked memory. The exit status is 0 only if there is a
-    /// device and all its results equal the CPU's.
+    /// The test batches have every length up to 1100 bytes, mixed and long texts, AAD and wrong
+    /// tags, in ordinary and in page-locked memory.
+    ///
+    /// Exit status: 0 if there is a GPU and all its results equal the CPU's, 1 otherwise, 2 for
+    /// wrong arguments.
     Check {
-        /// Number of random packets, of the lab's profile `mail`
+        /// Number of random packets, with the lengths of the lab's profile `mail`
         #[arg(long, value_name = "N", default_value_t = 1_000_000)]
         packets: usize,
-        /// Length of the longest text in the suite, in bytes
+        /// Length of the longest text in the test batches, in bytes
         #[arg(long, value_name = "BYTES", default_value_t = LONGEST)]
         longest: usize,
     },
@@ -39,8 +41,8 @@ pub(crate) fn run(command: &Gpu) -> Result<(), Box<dyn Error>> {
         print(format_args!("{line}\n"));
     })?;
     print(format_args!(
-        "the same, bit for bit: {} random packets sealed and opened and {} of the suite, in {} \
-         batches; {} forged ones refused; {:.0} s\n",
+        "identical results for {} random packets and {} of the test batches, in {} batches; {} \
+         forged packets rejected; {:.0} s\n",
         checked.random,
         checked.suite,
         checked.batches,

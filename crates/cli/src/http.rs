@@ -1,9 +1,9 @@
-//! A small HTTP server, for Prometheus and for health checks.
+//! A small HTTP server for metrics and health checks.
 //!
-//! It has [`MAX_CLIENTS`] at a time, each for one request and for [`CLIENT_LIMIT`]. When another
-//! connects, the oldest that has sent no request is dropped, so that idle connections keep nobody
-//! out. Of those that get a slow page there are [`MAX_SLOW_CLIENTS`] at a time, because such a page
-//! may be long; the oldest makes room.
+//! It serves up to [`MAX_CLIENTS`] connections, each for one request and at most [`CLIENT_LIMIT`].
+//! When another client connects, the oldest one that has sent no request is dropped, so that idle
+//! connections keep nobody out. At most [`MAX_SLOW_CLIENTS`] receive a slow page, which may be
+//! long; the oldest of them is dropped for another.
 
 use crate::sync::lock;
 use hyper::body::Incoming;
@@ -24,40 +24,41 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, spawn_blocking, yield_now};
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time.
+/// Maximum connections at a time.
 pub(crate) const MAX_CLIENTS: usize = 64;
 
-/// How long a client may take for its request and for reading the answer: as long as Prometheus
-/// waits for it by default.
+/// How long a client may take to send its request and read the answer. Prometheus's default timeout
+/// is the same.
 const CLIENT_LIMIT: Duration = Duration::from_secs(10);
 
-/// The longest request, in bytes: the least that hyper takes.
+/// Maximum length of a request, in bytes: the lowest that hyper accepts.
 const MAX_REQUEST: usize = 8192;
 
-/// Clients that wait for a slow page, or read one.
+/// Maximum clients that wait for a slow page or read one.
 const MAX_SLOW_CLIENTS: usize = 8;
 
-/// Slow pages that are made at a time.
+/// Maximum slow pages generated at a time.
 const MAX_SLOW_PAGES: usize = 4;
 
 /// How long a client waits for a slow page.
 const SLOW_PAGE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Prometheus's text format.
+/// Content type of Prometheus's text format.
 pub(crate) const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
-/// What is at a path.
+/// A page.
 pub(crate) struct Page {
     pub(crate) content_type: &'static str,
     pub(crate) text: Text,
-    /// Whether it is only for requests that name this server; see `check_host`.
+    /// Whether the request's `Host` must name this server; see `check_host`.
     pub(crate) is_private: bool,
 }
 
-/// A page's text.
+/// The text of a page.
 pub(crate) enum Text {
     Ready(String),
-    /// Takes a while, perhaps for ever: is made in a thread of its own. None if that fails.
+    /// Generated on a thread of its own, because it may take long or never finish. `None` if that
+    /// fails.
     #[cfg_attr(
         not(any(feature = "gateway", test)),
         expect(dead_code, reason = "the gateway's")
@@ -65,7 +66,7 @@ pub(crate) enum Text {
     Slow(Box<dyn FnOnce() -> Option<String> + Send>),
 }
 
-/// A server, in a thread of its own until it is closed or the program ends.
+/// A server on a thread of its own. Runs until it is closed or the process ends.
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -76,8 +77,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers with the page at each path. `host` is the host by which it was told where to listen:
-    /// private pages are for clients that name it so, by localhost or by an address.
+    /// Starts serving the page at each path. `host` is the host in the address that the user gave;
+    /// a private page requires it, `localhost` or an IP address in the `Host` header.
     pub(crate) fn start(
         listener: TcpListener,
         host: &str,
@@ -105,7 +106,7 @@ impl Server {
         };
         let serve = move || {
             runtime.block_on(serve(accepts, pages, &is_closed));
-            // Not waiting for a page that is never ready.
+            // Does not wait for a page that is never ready.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()
@@ -114,15 +115,16 @@ impl Server {
         Ok(server)
     }
 
-    /// Listens no more. Clients that it has are served; who waits is reset, and will ask again.
+    /// Stops listening. Current clients are still served; clients in the queue are reset and can
+    /// retry.
     #[cfg(feature = "gateway")]
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        // That wakes the thread. If it fails, the server stays until the program ends.
+        // Wakes the thread. If this fails, the server runs until the process ends.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -137,10 +139,10 @@ struct Client {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientState {
-    /// Its request has not come.
+    /// The request has not arrived.
     Idle,
     Asked,
-    /// It waits for a slow page, or reads it.
+    /// Waits for a slow page or reads it.
     Slow,
 }
 
@@ -159,7 +161,7 @@ where
             Ok((stream, _)) => stream,
             Err(_) if is_closed.load(Ordering::Relaxed) => break,
             Err(_) => {
-                // Out of file descriptors, perhaps: not again at once.
+                // Perhaps out of file descriptors: wait before the next attempt.
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -175,12 +177,12 @@ where
             .half_close(true)
             .max_buf_size(MAX_REQUEST)
             .serve_connection(TokioIo::new(stream), answer);
-        // A client that has gone, or is too slow, will ask again.
+        // A client that has gone or is too slow can retry.
         let task = tokio::spawn(async { drop(timeout(CLIENT_LIMIT, connection).await) });
         let task = task.abort_handle();
         pages.make_room();
         lock(&pages.clients).push(Client { state, task });
-        // A request that is there already is answered before another client comes.
+        // A request that is already here is answered before the next client is accepted.
         yield_now().await;
     }
     drop(listener);
@@ -192,19 +194,19 @@ where
     }
 }
 
-/// What is served.
+/// The pages that are served.
 struct Pages<P> {
     page: P,
-    /// Where the server was told to listen: a name, or an address.
+    /// The host in the address that the user gave: a name or an IP address.
     host: String,
-    /// The oldest first.
+    /// Oldest first.
     clients: Mutex<Vec<Client>>,
-    /// What slow pages take one of, until they are made.
+    /// Permits for slow pages being generated.
     slow: Arc<Semaphore>,
 }
 
 impl<P: Fn(&str) -> Option<Page>> Pages<P> {
-    /// Drops the oldest idle client if there are [`MAX_CLIENTS`], or the oldest if none is idle.
+    /// If there are [`MAX_CLIENTS`], drops the oldest idle client, or the oldest if none is idle.
     fn make_room(&self) {
         let mut clients = lock(&self.clients);
         clients.retain(|client| !client.task.is_finished());
@@ -216,7 +218,7 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
         }
     }
 
-    /// Drops the oldest client that gets a slow page if there are [`MAX_SLOW_CLIENTS`].
+    /// If there are [`MAX_SLOW_CLIENTS`], drops the oldest client of a slow page.
     fn make_room_for_slow(&self) {
         let mut clients = lock(&self.clients);
         clients.retain(|client| !client.task.is_finished());
@@ -254,14 +256,14 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
         response
     }
 
-    /// The type and the text of the page that is asked for, or why there is none.
+    /// Returns the content type and text of the requested page, or an error status and the reason.
     async fn find(
         &self,
         request: &Request<Incoming>,
         state: &Mutex<ClientState>,
     ) -> Result<(&'static str, String), (StatusCode, &'static str)> {
         let page = (self.page)(request.uri().path());
-        let page = page.ok_or((StatusCode::NOT_FOUND, "nothing is here; see --help"))?;
+        let page = page.ok_or((StatusCode::NOT_FOUND, "not found"))?;
         self.check_host(request, page.is_private)?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err((StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only"));
@@ -273,20 +275,20 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
                 *lock(state) = ClientState::Slow;
                 let made = timeout(SLOW_PAGE_LIMIT, async {
                     let permit = Arc::clone(&self.slow).acquire_owned().await.ok()?;
-                    // It keeps its permit until it is made, even if its client has gone.
+                    // The permit is held until the page is ready, even if its client has gone.
                     let make = move || (make(), permit).0;
                     spawn_blocking(make).await.ok().flatten()
                 });
                 made.await.ok().flatten()
             }
         };
-        let unavailable = (StatusCode::SERVICE_UNAVAILABLE, "not ready in time");
+        let unavailable = (StatusCode::SERVICE_UNAVAILABLE, "the page took too long");
         Ok((page.content_type, text.ok_or(unavailable)?))
     }
 
-    /// Checks that there is one `Host`. For a private page it must be an address, `localhost` or the
-    /// name that the server was given: a web page could have its own name lead here, and read the
-    /// page in its visitor's browser (DNS rebinding).
+    /// Requires exactly one `Host` header. For a private page it must be an IP address, `localhost`
+    /// or this server's host. Otherwise any web page could point its own name here and read the
+    /// page in a visitor's browser (DNS rebinding).
     fn check_host(
         &self,
         request: &Request<Incoming>,
@@ -297,10 +299,10 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
         let authority = match (hosts.next(), hosts.next()) {
             (None, _) if request.version() < Version::HTTP_11 => return Ok(()),
             (Some(host), None) => Authority::try_from(host.as_bytes()),
-            _ => return Err(bad("HTTP/1.1 asks for one Host")),
+            _ => return Err(bad("HTTP/1.1 requires exactly one Host header")),
         };
-        let authority = authority.map_err(|_| bad("no such Host can be"))?;
-        // That of an absolute target counts.
+        let authority = authority.map_err(|_| bad("invalid Host header"))?;
+        // The host in an absolute request target takes precedence.
         let host = request.uri().host().unwrap_or(authority.host());
         let bare = |host: &'_ str| -> String {
             let inside = host
@@ -315,23 +317,23 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
             true => Ok(()),
             false => Err((
                 StatusCode::MISDIRECTED_REQUEST,
-                "not the name of this server: ask it by its address, or have it listen by that name",
+                "unknown Host: use the server's IP address, or start it with this host name",
             )),
         }
     }
 }
 
-/// What stands before the series of a metric.
+/// The header lines of a metric.
 pub(crate) fn head(name: &str, kind: &str, help: &str) -> String {
     format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
 }
 
-/// A metric of one value.
+/// A metric with a single value.
 pub(crate) fn metric(name: &str, kind: &str, help: &str, value: impl Display) -> String {
     format!("{}{name} {value}\n", head(name, kind, help))
 }
 
-/// Text as a label's value.
+/// Escapes text for a label's value.
 pub(crate) fn label(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"");
     text.replace('\n', "\\n")
@@ -380,7 +382,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_answered() {
+    fn requests_and_answers() {
         let address = serve().address();
         let ask = |request: &str| ask(address, request).to_ascii_lowercase();
         for request in [
@@ -420,7 +422,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A web page cannot have its own name lead here.
+    /// A web page cannot read private pages under a name of its own.
     #[test]
     fn other_hosts_are_refused() {
         let address = serve_at("Gateway.example", here).address();
@@ -449,7 +451,7 @@ pub(crate) mod tests {
 
     #[cfg(feature = "gateway")]
     #[test]
-    fn a_closed_server_is_not_there() {
+    fn a_closed_server_refuses_connections() {
         let server = serve();
         assert_here(server.address());
         server.close();
@@ -457,11 +459,11 @@ pub(crate) mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
-    /// Those that say nothing, or half of a request, or do not read a long answer: as many as there
-    /// is room for, and more.
+    /// Clients that send nothing, half a request, or do not read a long answer: as many as there
+    /// are slots, and more.
     #[test]
-    fn other_clients_keep_nobody_out() {
-        // More than sockets hold.
+    fn idle_and_slow_clients_keep_nobody_out() {
+        // More than the socket buffers hold.
         const LONG: usize = 20_000_000;
         let address = serve_at("127.0.0.1", |path| match path {
             "/long" => Some(Text::Slow(Box::new(|| Some("a".repeat(LONG))))),
@@ -483,7 +485,7 @@ pub(crate) mod tests {
             assert_here(address);
             assert!(begun.elapsed() < CLIENT_LIMIT / 2, "{says}");
         }
-        // There is room for another that reads, which stays where others are idle.
+        // There is a slot for another client that reads, and it survives idle clients.
         let mut served = TcpStream::connect(address).unwrap();
         served.write_all(b"GET /long HTTP/1.0\r\n\r\n").unwrap();
         served.read_exact(&mut [0; 100]).unwrap();
@@ -493,7 +495,7 @@ pub(crate) mod tests {
         assert!(rest > LONG - 100, "{rest}");
     }
 
-    /// A client that never ends has its limit.
+    /// A client that never finishes is dropped after the limit.
     #[test]
     fn a_silent_client_is_dropped() {
         let address = serve().address();
@@ -502,9 +504,9 @@ pub(crate) mod tests {
         assert_eq!(silent.read(&mut [0]).unwrap(), 0);
     }
 
-    /// Who asks for it hears so, and all other pages are served meanwhile.
+    /// Clients of the slow page get an error, and all other pages are served meanwhile.
     #[test]
-    fn a_page_that_is_never_ready() {
+    fn a_page_that_never_finishes() {
         let (made, waits) = channel::<()>();
         let waits = Arc::new(std::sync::Mutex::new(waits));
         let address = serve_at("127.0.0.1", move |path| match path {
@@ -533,7 +535,7 @@ pub(crate) mod tests {
             assert!(answer.starts_with("HTTP/1.0 503 "), "{answer}");
         }
         assert!(begun.elapsed() < 2 * SLOW_PAGE_LIMIT);
-        // Those that nobody waits for any more are made, and make room.
+        // Abandoned pages finish and release their permits.
         (0..MAX_SLOW_PAGES).for_each(|_| made.send(()).unwrap());
         made.send(()).unwrap();
         let answer = ask(address, "GET /slow HTTP/1.0\r\n\r\n");

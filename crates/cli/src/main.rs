@@ -1,16 +1,15 @@
 //! The `packetlane` command: argument parsing and output for the library crates.
 //!
-//! - `blocks` verifies files of blocks: [`blocks`].
-//! - `connect` talks to a node, over BIP324 if the node supports it, and reports what it saw:
-//!   [`connect`], [`report`], [`stop`] (signals), [`terminal`].
-//! - `gateway` gives software that speaks v1 a v2 transport.
-//! - `gpu` checks an NVIDIA GPU: [`gpu`](mod@gpu).
-//! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost on this
-//!   machine, and compares reports: [`measure`].
-//! - `peers` says what each peer of a node costs it.
-//! - `completions` and `man` write what shells and readers of man pages want: [`manual`].
-//! - `listen` is the other side of `connect`: it accepts connections from nodes.
-//! - `traffic` puts a load of many peers on a node.
+//! - `blocks` verifies block files: [`blocks`].
+//! - `connect` talks to a node, over BIP324 if the node supports it, and prints a report; `listen`
+//!   does the same for nodes that connect: [`connect`], [`report`], [`stop`] (signals),
+//!   [`terminal`].
+//! - `gateway` gives a node that speaks only v1 the v2 transport.
+//! - `gpu` compares an NVIDIA GPU with the CPU: [`gpu`](mod@gpu).
+//! - `lab` runs benchmarks and compares their reports: [`measure`].
+//! - `peers` shows what each peer of a node costs.
+//! - `traffic` puts the load of many peers on a node.
+//! - `completions` and `man` write shell completions and man pages: [`manual`].
 
 mod args;
 mod blocks;
@@ -36,7 +35,7 @@ mod terminal;
 #[cfg(feature = "peers")]
 mod traffic;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use connect::{Accepting, TransportChoice};
 use packetlane::bitcoin::Network;
 use packetlane_p2p::node::{Blocks, Plan, Start};
@@ -46,7 +45,8 @@ use std::time::Duration;
 use stop::Stop;
 use terminal::complain;
 
-/// BIP324, Bitcoin's encrypted transport: measure it, and try it against real nodes.
+/// Tools for BIP324, Bitcoin's encrypted transport: connect to nodes, run a v2 gateway, watch
+/// peers, verify blocks, benchmark.
 #[derive(Parser)]
 #[command(name = "packetlane", version)]
 struct Cli {
@@ -56,78 +56,95 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what BIP324, QUIC packet protection and double SHA-256 cost on this machine,
-    /// compared with the libraries in common use.
+    /// Benchmark BIP324, QUIC packet protection and double SHA-256 on this machine.
     ///
-    /// Prints tables and a summary. Also writes them as an HTML report with plots and as JSON.
-    /// `headlines` and `compare` read such JSON.
+    /// Compares Packetlane with the libraries in common use. Prints tables and a summary, and
+    /// writes a report as HTML with plots and as JSON. `headlines` and `compare` read the JSON
+    /// reports.
     Lab(measure::Lab),
     /// Check that an NVIDIA GPU gives the same results as the CPU.
     #[cfg(feature = "cuda")]
     #[command(subcommand)]
     Gpu(gpu::Gpu),
-    /// Connect to a node and report its transport, its version and the messages exchanged.
+    /// Connect to a node and report its transport, version and messages.
     ///
-    /// Speaks v2 (BIP324). If the node closes before it answers, answers by v1, or sends nothing
-    /// for --timeout, connects again and speaks v1 (not with --v2-only).
-    /// Ends after the handshakes, three pings and everything that --fetch asked for; or after
-    /// SIGINT, SIGTERM or SIGHUP, with a report on what there was. The exit status is 0 only if
-    /// all of it succeeded.
+    /// Speaks v2 (BIP324). If the node closes without an answer, answers in v1, or stays silent for
+    /// --timeout, reconnects and speaks v1 (unless --v2-only is given). Disconnects after the
+    /// handshakes, three pings and all that --fetch asked for, or on SIGINT, SIGTERM or SIGHUP, and
+    /// prints the report.
+    ///
+    /// Exit status: 0 if all of it succeeded, 1 if something failed or a signal came first, 2 for
+    /// wrong arguments.
     Connect(Connect),
-    /// Accept connections from nodes, over v2 or v1, and print the same report for each.
+    /// Accept connections from nodes, over v2 or v1, and report on each.
     ///
-    /// Claims to be a full node, because other nodes disconnect otherwise, but has no blocks.
-    /// Ends after SIGINT, SIGTERM or SIGHUP.
+    /// Prints the same report as `connect`. Claims to be a full node, because other nodes
+    /// disconnect otherwise, but has no blocks. Runs until SIGINT, SIGTERM or SIGHUP.
+    ///
+    /// Exit status: 0 after a signal; with --once, 0 only if the connection succeeded; 2 for wrong
+    /// arguments.
     Listen(Listen),
-    /// Verify blocks in Bitcoin Core's files, or in files of one block each.
+    /// Verify blocks in Bitcoin Core's block files, or in files of one block each.
     ///
-    /// Hashes every transaction. Checks each block's Merkle root, coinbase, witness commitment
-    /// and proof of work, and reports where a file is damaged. Zeros between blocks are no damage:
-    /// a node that crashed leaves them. The exit status is 0 only if nothing was wrong.
+    /// Hashes every transaction. Checks the Merkle root, coinbase, witness commitment and proof of
+    /// work of each block, and reports damaged parts of files. Zeros between blocks are not damage:
+    /// a node that crashed leaves them.
     ///
-    /// Does not check what depends on the chain (the target that it requires, times, coins,
-    /// scripts), nor weight and signature operations.
+    /// Does not check rules that depend on the chain (required target, times, coins, scripts), nor
+    /// weight and signature operations.
+    ///
+    /// Exit status: 0 if every block is good, 1 if there is any problem, 2 for wrong arguments.
     Blocks(blocks::Blocks),
-    /// Give software that speaks v1 a v2 transport (BIP324): before it, for peers that connect
-    /// (--listen and --node); and behind it, for peers that it connects to (--socks).
+    /// Give a node that speaks only v1 the encrypted v2 transport (BIP324).
     ///
-    /// Runs until SIGINT, or until the last connection has ended after SIGTERM. SIGHUP reads
-    /// --config again.
+    /// With --listen and --node, peers connect to the gateway over v2 or v1, and it relays them to
+    /// the node. With --socks or --transparent, the node connects to peers through the gateway,
+    /// over v2 if they support it.
     ///
-    /// The HOST of an address is an IPv4 address, an IPv6 address in brackets or a name. A name is
-    /// looked up at the start and at SIGHUP, and stands for its first address, by IPv4 if it has one.
+    /// Runs until SIGINT. After SIGTERM, accepts no more connections and ends with the last one, or
+    /// after --drain. SIGHUP reads --config again.
+    ///
+    /// HOST is an IPv4 address, an IPv6 address in brackets, or a name. Names are resolved at the
+    /// start and at SIGHUP, to their first IPv4 address if there is one, else to their first IPv6
+    /// address.
+    ///
+    /// Exit status: 0 after SIGINT or SIGTERM, 1 after an error, 2 for wrong arguments.
     #[cfg(feature = "gateway")]
     Gateway(Box<gateway::Command>),
-    /// Give software that speaks v1 a v2 transport (needs a build with --features gateway)
+    /// Give a node that speaks only v1 the encrypted v2 transport (needs a build with --features
+    /// gateway)
     #[cfg(not(feature = "gateway"))]
     Gateway(Absent),
-    /// Say what each peer of a node costs it: CPU time, messages and bytes.
+    /// Show what each peer of a node costs: CPU time, messages and bytes.
     #[cfg(feature = "peers")]
     #[command(subcommand)]
     Peers(peers::Peers),
-    /// Say what each peer of a node costs it (needs a build with --features peers)
+    /// Show what each peer of a node costs (needs a build with --features peers)
     #[cfg(not(feature = "peers"))]
     Peers(Absent),
-    /// Put a load of many peers of several kinds on a node of yours.
+    /// Put the load of many peers on a node of your own.
     ///
-    /// On regtest makes valid transactions and blocks itself. The rates of all messages are those
-    /// of a real node, or of a recording. Prints what was sent and received by kind of peer and
+    /// The rates of all messages are those of a real node, or of a recording. On regtest, makes
+    /// valid transactions and blocks itself. Prints what was sent and received, by kind of peer and
     /// by message type.
     ///
-    /// A node on regtest checks its whole mempool at every transaction. To measure it, start it with
-    /// -checkmempool=0 -checkblockindex=0
+    /// By default, a node on regtest checks its whole mempool after every transaction. To measure a
+    /// node, start it with -checkmempool=0 -checkblockindex=0.
+    ///
+    /// Exit status: 0 if all peers connected and the node accepted our blocks, 1 otherwise, 2 for
+    /// wrong arguments.
     #[cfg(feature = "peers")]
     Traffic(traffic::Traffic),
-    /// Put a load of many peers on a node of yours (needs a build with --features peers)
+    /// Put the load of many peers on a node of your own (needs a build with --features peers)
     #[cfg(not(feature = "peers"))]
     Traffic(Absent),
-    /// Print the completions for a shell.
+    /// Print a completion script for a shell.
     Completions(manual::Completions),
-    /// Write a man page for each command.
+    /// Write man pages, one per command.
     Man(manual::Man),
 }
 
-/// A command that this build does not have, with whatever arguments.
+/// A command that is not in this build; accepts any arguments.
 #[cfg(not(all(feature = "gateway", feature = "peers")))]
 #[derive(Args)]
 #[command(disable_help_flag = true)]
@@ -143,18 +160,17 @@ const MAX_FETCH: u32 = 1_000_000;
 struct Connect {
     #[arg(value_name = "ADDR", help = args::ADDRESS_HELP)]
     address: String,
-    /// Speak v1 only
+    /// Speak only v1
     #[arg(long, conflicts_with = "v2_only")]
     v1: bool,
     /// Fail if the node does not speak v2
     #[arg(long)]
     v2_only: bool,
-    /// Fetch up to N blocks, after the headers up to the last of them. Headers come 2000 at a
-    /// time
+    /// Fetch up to N blocks, after the headers that lead to them (2000 headers at a time)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_FETCH)))]
     fetch: Option<u32>,
-    /// The first block to fetch: its height, for which all headers from the genesis block on are
-    /// fetched; or its hash, which the node must have in its chain
+    /// First block to fetch: a height (fetches all headers from the genesis block on) or the hash
+    /// of a block in the node's chain
     #[arg(long, value_name = "START", requires = "fetch", default_value = "1", value_parser = args::start)]
     from: Start,
     /// Print the report as JSON
@@ -168,10 +184,10 @@ struct Connect {
 struct Listen {
     #[arg(value_name = "ADDR", help = args::ADDRESS_HELP)]
     address: String,
-    /// Exit after the first connection; the exit status is 0 only if it succeeded
+    /// Exit after the first connection
     #[arg(long)]
     once: bool,
-    /// Speak v1 only, like a node without BIP324
+    /// Speak only v1, like a node without BIP324
     #[arg(long)]
     v1: bool,
     #[command(flatten)]
@@ -180,18 +196,17 @@ struct Listen {
 
 #[derive(Args)]
 struct Common {
-    /// The network that the node is on
+    /// Bitcoin network of the node
     #[arg(long, default_value = Network::Mainnet.name(), value_parser = args::network_parser())]
     network: Network,
-    /// Record all messages in DIR in the format of Bitcoin Core's -capturemessages:
-    /// msgs_recv.dat and msgs_sent.dat. `listen` creates one folder per peer, for 1000 peers and
-    /// 10 GB at most
+    /// Record all messages in DIR, as msgs_recv.dat and msgs_sent.dat in the format of Bitcoin
+    /// Core's -capturemessages. `listen` creates a folder per peer, at most 1000 folders and 10 GB
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Stay connected for SECONDS, with a ping every 10 seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = args::seconds)]
     stay: Option<Duration>,
-    /// How long to wait for the peer at each step, in seconds
+    /// Timeout for each step of the conversation, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = args::seconds)]
     timeout: Duration,
 }
@@ -209,7 +224,7 @@ impl Common {
 }
 
 fn main() -> ExitCode {
-    let status = match Cli::try_parse() {
+    let status = match parse() {
         Ok(cli) => run_command(cli.command),
         Err(error) => print_usage_error(&error),
     };
@@ -286,11 +301,32 @@ fn run_command(command: Command) -> ExitCode {
     }
 }
 
-/// Says how to have a command that this build does not have.
+/// The error for a command that is not in this build.
 #[cfg(not(all(feature = "gateway", feature = "peers")))]
 fn absent(feature: &str) -> Box<dyn std::error::Error> {
-    let how = "not in this build: cargo run --release --features";
-    format!("{how} {feature} -- ..., or cargo install with --features {feature}").into()
+    format!(
+        "this build has no such command; build with: cargo run --release --features {feature} -- \
+         ..., or cargo install with --features {feature}"
+    )
+    .into()
+}
+
+/// Parses the command line.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut command = accept_negative_numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Takes `-5` after an option for its value, so that the error says which values are allowed.
+/// By default clap takes it for an unknown option.
+fn accept_negative_numbers(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|arg| match arg.get_action().takes_values() {
+            true if !arg.is_positional() => arg.allow_negative_numbers(true),
+            _ => arg,
+        })
+        .mut_subcommands(accept_negative_numbers)
 }
 
 /// Prints an error about the arguments on one line. Help and version are printed in full.
@@ -299,8 +335,8 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
     };
     if let DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion = error.kind() {
-        // It goes to standard output, in colour on a terminal; but the help that a missing
-        // subcommand gives, to standard error.
+        // clap prints help to standard output, but the help for a missing subcommand to standard
+        // error.
         terminal::output(|| error.print());
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
@@ -309,12 +345,15 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
     let text_lines =
         text_lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let text_lines: Vec<_> = text_lines.filter(|line| !line.is_empty()).collect();
-    let line = packetlane_files::printable(&text_lines.join(" "));
+    let line = text_lines.join(" ");
+    // The standard library's words for a number that does not parse.
+    let line = line.replace("invalid digit found in string", "expected a whole number");
+    let line = packetlane_files::printable(&line);
     complain(format_args!("{line}; see --help"));
     ExitCode::from(2)
 }
 
-/// Runs a task to completion on a new Tokio runtime. The task is told of signals.
+/// Runs a task on a new Tokio runtime and passes it the signals that end it.
 fn run<T, E, F>(task: impl FnOnce(Stop) -> F) -> Result<T, Box<dyn std::error::Error>>
 where
     E: std::error::Error + 'static,
@@ -325,7 +364,7 @@ where
         .enable_all()
         .build()?;
     let done = runtime.block_on(task(stop));
-    // Do not wait for a name lookup that is still running.
+    // Does not wait for a name lookup that is still running.
     runtime.shutdown_background();
     Ok(done?)
 }

@@ -1,5 +1,4 @@
-//! `packetlane completions` and `packetlane man`: both are made from the arguments that the command
-//! takes.
+//! `packetlane completions` and `packetlane man`, generated from the arguments of all commands.
 
 use crate::terminal::print_with;
 use clap::Args;
@@ -25,7 +24,7 @@ impl Completions {
 
 #[derive(Args)]
 pub(crate) struct Man {
-    /// Where to write the pages, such as ~/.local/share/man/man1
+    /// Folder for the pages, such as ~/.local/share/man/man1
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -42,8 +41,8 @@ impl Man {
     }
 }
 
-/// Writes the page of a command, and those of all below it. As `clap_mangen::generate_to`, but
-/// that one follows symbolic links, and root runs this.
+/// Writes the pages of a command and its subcommands. Unlike `clap_mangen::generate_to`, it does
+/// not follow symbolic links: root runs this.
 fn write_pages(command: clap::Command, folder: &Path) -> io::Result<()> {
     let below = command
         .get_subcommands()

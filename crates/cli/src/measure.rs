@@ -1,4 +1,4 @@
-//! `packetlane lab`: measures, prints, and writes the report; and what can be read from reports.
+//! `packetlane lab`: runs benchmarks, prints and writes the report, and reads reports.
 
 use crate::terminal::{complain, print};
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Where the reports of named machines lie.
-const REPORTS: &str = "docs/bench/reports";
+/// Folder for the reports of named machines.
+const REPORTS: &str = "docs/reports";
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -30,11 +30,10 @@ pub(crate) struct Lab {
     measuring: Measuring,
 }
 
-/// What reads reports and measures nothing.
+/// Subcommands that read reports.
 #[derive(Subcommand)]
 enum Reading {
-    /// Print the headline ratios of several machines as one table in Markdown, with a column for
-    /// each report.
+    /// Print the main ratios of several reports as one Markdown table, a column per report.
     Headlines {
         /// JSON reports, such as docs/bench/reports/*.json
         #[arg(value_name = "REPORT", required = true, value_parser = report_parser())]
@@ -42,28 +41,29 @@ enum Reading {
     },
     /// List what became slower or faster beyond the noise of both reports, the worst first.
     ///
-    /// Compares how many times as fast as a library ours is, and the times where no library
-    /// competes. The exit status is 0 if nothing became slower, 1 if something did, and 2 if a
-    /// report cannot be read.
+    /// Compares the ratio of our time to a library's, or the time itself where there is no library
+    /// to compare with.
+    ///
+    /// Exit status: 0 if nothing became slower, 1 if something did, 2 if a report cannot be read.
     Compare(Box<Compared>),
 }
 
 #[derive(Args)]
 struct Compared {
-    /// The older JSON report
+    /// Older JSON report
     #[arg(value_name = "OLD", value_parser = report_parser())]
     old: Report,
-    /// The newer JSON report
+    /// Newer JSON report
     #[arg(value_name = "NEW", value_parser = report_parser())]
     new: Report,
 }
 
 #[derive(Args)]
 struct Measuring {
-    /// The experiments to run; all by default
+    /// Experiments to run [default: all]
     #[arg(value_name = "EXPERIMENT", value_parser = experiment_parser())]
     experiments: Vec<String>,
-    /// Run only the cases that have all these words, such as 'op=seal bytes=61'
+    /// Run only cases that match all these words, such as 'op=seal bytes=61'
     #[arg(
         long,
         value_name = "TEXT",
@@ -74,35 +74,35 @@ struct Measuring {
     /// Run fewer cases with fewer samples, in about a minute
     #[arg(long)]
     quick: bool,
-    /// Replay the traffic in DIR instead of the built-in recording. `connect --record` and
-    /// Bitcoin Core's -capturemessages write such folders
+    /// Replay the messages recorded in DIR instead of the built-in recording. `connect --record`
+    /// and Bitcoin Core's -capturemessages write such folders
     #[arg(long, value_name = "DIR")]
     replay: Option<PathBuf>,
-    /// Name this machine, such as 'Zen 5 VM'. Also writes its headline cases to docs/bench/reports:
-    /// zen-5-vm.json and a picture, zen-5-vm.svg
+    /// Name of this machine, such as 'Zen 5 VM'. Also writes the main results to docs/reports, as
+    /// JSON and as a picture (zen-5-vm.json, zen-5-vm.svg)
     #[arg(long, value_name = "NAME", value_parser = machine_name)]
     name: Option<String>,
-    /// Where to write the JSON report
+    /// Path of the JSON report
     #[arg(long, value_name = "FILE", default_value = "report.json")]
     json: PathBuf,
-    /// Where to write the HTML report, with plots
+    /// Path of the HTML report, with plots
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     html: PathBuf,
 }
 
-/// Accepts names of experiments; `--help` describes each.
+/// Parses names of experiments; `--help` describes each.
 fn experiment_parser() -> PossibleValuesParser {
-    let there = experiments::ALL
+    let available = experiments::ALL
         .iter()
         .map(|experiment| PossibleValue::new(experiment.name).help(experiment.description));
-    let absent = experiments::ABSENT.iter().map(|(name, feature)| {
+    let unavailable = experiments::ABSENT.iter().map(|(name, feature)| {
         let how = format!("(needs a build with --features {feature})");
         PossibleValue::new(*name).help(how)
     });
-    PossibleValuesParser::new(there.chain(absent))
+    PossibleValuesParser::new(available.chain(unavailable))
 }
 
-/// Reads a JSON report.
+/// Parses the path of a JSON report and reads it.
 fn report_parser() -> impl TypedValueParser<Value = Report> {
     PathBufValueParser::new().try_map(|path| {
         let text = packetlane_files::read_text(&path).map_err(|error| error.to_string())?;
@@ -110,15 +110,15 @@ fn report_parser() -> impl TypedValueParser<Value = Report> {
     })
 }
 
-/// Accepts a machine's name that a file can be called after.
+/// Parses a machine's name, from which file names are made.
 fn machine_name(name: &str) -> Result<String, &'static str> {
     match slug(name).is_empty() {
-        true => Err("expected a letter or a digit in it"),
+        true => Err("expected at least one letter or digit"),
         false => Ok(name.to_owned()),
     }
 }
 
-/// A file's name for a machine's name: `zen-5-vm`.
+/// The file name for a machine's name, such as `zen-5-vm`.
 fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let words: Vec<String> = words
@@ -128,8 +128,7 @@ fn slug(name: &str) -> String {
     words.join("-")
 }
 
-/// Measures, or reads reports. The exit status is that of success unless a comparison found
-/// something slower.
+/// Runs benchmarks, or reads reports. Returns failure if a comparison found something slower.
 pub(crate) fn run(args: Lab) -> Result<ExitCode, Box<dyn Error>> {
     match args.reading {
         None => measure(args.measuring)?,
@@ -142,7 +141,7 @@ pub(crate) fn run(args: Lab) -> Result<ExitCode, Box<dyn Error>> {
                 complain(format_args!("warning: {difference}"));
             }
             let comparison = compare(&old, &new);
-            // The status is the answer, also where nobody reads the list.
+            // The exit status is the answer, even if nobody reads the list.
             print(format_args!("{comparison}"));
             if comparison.is_slower() {
                 return Ok(ExitCode::FAILURE);
@@ -152,18 +151,18 @@ pub(crate) fn run(args: Lab) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why two reports are not of one machine, if they are not.
+/// A warning if two reports are not of the same machine.
 fn difference(old: &Machine, new: &Machine) -> Option<String> {
     let named = old.name.is_some() && new.name.is_some() && old.name != new.name;
     if named || old.cpu != new.cpu {
         let titles = [old.title(), new.title()];
         return Some(format!(
-            "the reports are of two machines, {}",
+            "the reports are from two machines, {}",
             titles.join(" and ")
         ));
     }
     let other = old.features != new.features;
-    other.then(|| "the reports are of machines with different instruction sets".to_owned())
+    other.then(|| "the reports are from machines with different instruction sets".to_owned())
 }
 
 /// Runs the experiments, prints their results and writes the reports.
@@ -175,7 +174,7 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
         replay: args.replay,
         gpu_packets: None,
     };
-    // An unwritable path must fail now, not after minutes of measuring.
+    // Fail on an unwritable path now, not after minutes of measuring.
     let kept = args
         .name
         .as_ref()
@@ -187,14 +186,14 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
     for path in [&args.json, &args.html].into_iter().chain(&kept) {
         Output::create(path).map_err(|error| cannot_write(path, &error))?;
     }
-    // What cannot be printed stops neither the run nor the reports.
+    // Failing to print stops neither the run nor the reports.
     let ran = run::run_and_show(Engine::detect()?, &options, &mut |report, experiment| {
         print(format_args!("{}\n", text::experiment(report, experiment)));
     });
     let mut report = ran?;
     report.machine.name = args.name;
 
-    // Arguments need not be UTF-8: a path is what the system takes for one.
+    // Arguments need not be UTF-8: a path is any bytes.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let origin = Origin {
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
@@ -207,7 +206,7 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
     write(&args.html, html::render(&report, &origin))?;
 
     let mut shown = format!(
-        "{}\n{}\nThe same with pictures: {}   for programs: {}\n",
+        "{}\n{}\nAs HTML with plots: {}   as JSON: {}\n",
         text::notes(&report),
         text::summary(&report),
         Name(&args.html),
@@ -215,7 +214,7 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
     );
     if let Some(json) = &kept {
         write(json, headlines::only(&report).to_json())?;
-        shown += &format!("Its headlines: {}", Name(json));
+        shown += &format!("Main results: {}", Name(json));
         if let Some(picture) = picture::render(&report) {
             let svg = json.with_extension("svg");
             write(&svg, picture)?;

@@ -1,8 +1,8 @@
-//! What commands publish to NATS JetStream: a message is JSON, its subject ends with the node's
-//! name, and a stream keeps all of them. NATS takes no dots in the name of a stream.
+//! Publishes JSON messages to NATS JetStream. The subject ends with the node's name, and one stream
+//! stores all messages of a command. Stream names cannot contain dots.
 //!
-//! While the server is away messages are held back, up to a bound. Each has an id, so that one which
-//! was accepted without an answer is not stored twice when it is sent again.
+//! While the server is unavailable, messages are queued, up to a limit. Each has an id, so that a
+//! message that was stored but not acknowledged is not stored again when it is resent.
 
 use async_nats::connection::State;
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
@@ -15,47 +15,46 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// How long a stream keeps a message, and how many bytes of them, if this command makes it.
-/// JetStream sets the bytes aside at once: where it has fewer, it is asked for half, down to the
-/// least.
+/// Limits of a stream that this command creates. JetStream reserves the bytes at once; if it has
+/// too few, half is requested, and so on down to `MIN_BYTES`.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_BYTES: i64 = 1 << 30;
-const LEAST_BYTES: i64 = 16 << 20;
+const MIN_BYTES: i64 = 16 << 20;
 
-/// How long the server may take for an answer.
+/// How long the server may take to answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How long to wait before the server is tried again.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Messages that are sent before the first is answered.
-const TOGETHER: usize = 64;
+/// Maximum messages sent before the first is acknowledged.
+const MAX_IN_FLIGHT: usize = 64;
 
-/// How long the end of the command waits for what is not published yet.
-const LAST: Duration = Duration::from_millis(500);
+/// How long the command waits for the last messages when it ends.
+const FINISH_TIME: Duration = Duration::from_millis(500);
 
-/// Where a command publishes.
+/// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) name: &'static str,
-    /// What stands before the node's name in a subject.
+    /// Subject without the node's name.
     pub(crate) subject: &'static str,
-    /// What the server knows the client by.
+    /// Name of the client, shown by the server.
     pub(crate) client: &'static str,
-    /// Messages that are held back.
+    /// Maximum messages in the queue.
     pub(crate) held: usize,
 }
 
-/// What there is to say of the server. The first says whether it could be connected to.
+/// A change of the server's state. The first notice is about the first connection attempt.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// It is there, or there again.
+    /// Connected, or connected again.
     Connected,
-    /// It takes no messages, and why.
+    /// Unavailable, and why.
     Away(String),
 }
 
-/// A connection to a server, on a thread of its own.
+/// Publishes messages from a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     messages: mpsc::Sender<Vec<u8>>,
@@ -63,7 +62,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Begins to connect to the server, and makes the stream if it is not there.
+    /// Starts connecting, and creates the stream if it does not exist.
     pub(crate) fn start(
         stream: &'static Stream,
         url: &str,
@@ -72,7 +71,7 @@ impl Publisher {
     ) -> Result<Self, String> {
         check(url)?;
         let (messages, waiting) = mpsc::channel(stream.held);
-        let failed = |error: io::Error| format!("no thread for NATS: {error}");
+        let failed = |error: io::Error| format!("cannot start the NATS thread: {error}");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -93,41 +92,43 @@ impl Publisher {
         Ok(Self { messages, thread })
     }
 
-    /// Has a message published. False if too many wait: then it never is.
+    /// Queues a message. Returns false if the queue is full; the message is then lost.
     pub(crate) fn publish(&self, json: Vec<u8>) -> bool {
         self.messages.try_send(json).is_ok()
     }
 
-    /// Gives the last messages a moment to be published.
+    /// Waits a moment for the last messages to be published.
     pub(crate) fn finish(self) {
         drop(self.messages);
-        let end = Instant::now() + LAST;
+        let end = Instant::now() + FINISH_TIME;
         while !self.thread.is_finished() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// Whether a server can have this URL.
+/// Checks that a URL is valid and contains no password.
 pub(crate) fn check(url: &str) -> Result<(), String> {
     if url.contains('@') {
-        return Err("--nats takes no password, which all users could see: set \
-                    PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD"
-            .to_owned());
+        return Err(
+            "other users could see a password in --nats: set PACKETLANE_NATS_USER and \
+                    PACKETLANE_NATS_PASSWORD instead"
+                .to_owned(),
+        );
     }
     let parsed = url.parse::<ServerAddr>();
     parsed.map_err(|error| format!("cannot connect to NATS at {url}: {error}"))?;
     Ok(())
 }
 
-/// The node's name: by default the machine's.
+/// The node's name; by default the host name.
 pub(crate) fn node_name(name: Option<&str>) -> String {
     let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.map(str::to_owned).or_else(machine);
     name.as_deref().unwrap_or("node").trim().to_owned()
 }
 
-/// Whether a server cannot set aside as many bytes as a stream may take.
+/// Whether the server cannot reserve the bytes of a stream.
 fn lacks_storage(error: &CreateStreamError) -> bool {
     let CreateStreamErrorKind::JetStream(error) = error.kind() else {
         return false;
@@ -135,7 +136,7 @@ fn lacks_storage(error: &CreateStreamError) -> bool {
     error.error_code() == ErrorCode::STORAGE_RESOURCES_EXCEEDED
 }
 
-/// A name as one token of a subject.
+/// Turns a name into one token of a subject.
 fn token(name: &str) -> String {
     let plain = |letter: char| match letter.is_ascii_alphanumeric() || letter == '-' {
         true => letter,
@@ -144,19 +145,19 @@ fn token(name: &str) -> String {
     name.chars().map(plain).collect()
 }
 
-/// What the thread does.
+/// The publishing thread.
 struct Sending {
     stream: &'static Stream,
     url: String,
     subject: String,
-    /// Messages of this run of the command are told from all others by it and their number.
+    /// Random number of this run; with `number` it makes message ids unique.
     run: u64,
-    /// Of the first message that is not published.
+    /// Number of the first message that is not published.
     number: u64,
 }
 
 impl Sending {
-    /// Publishes what comes, until no more can come.
+    /// Publishes messages until the channel closes.
     async fn run(mut self, mut messages: mpsc::Receiver<Vec<u8>>, notify: impl Fn(Notice)) {
         let mut is_away = false;
         let client = loop {
@@ -171,13 +172,13 @@ impl Sending {
         notify(Notice::Connected);
         is_away = false;
         let mut waiting = Vec::new();
-        while messages.recv_many(&mut waiting, TOGETHER).await > 0 {
+        while messages.recv_many(&mut waiting, MAX_IN_FLIGHT).await > 0 {
             while let Err(error) = self.publish(&client, &waiting).await {
                 if !std::mem::replace(&mut is_away, true) {
                     notify(Notice::Away(error));
                 }
                 sleep(PAUSE).await;
-                // It may have lost its streams.
+                // The server may have lost its streams.
                 if client.connection_state() == State::Connected {
                     let _ = self.make_stream(&client).await;
                 }
@@ -211,7 +212,7 @@ impl Sending {
         Ok(client)
     }
 
-    /// Makes the stream, if it is not there.
+    /// Creates the stream if it does not exist.
     async fn make_stream(&self, client: &Client) -> Result<(), String> {
         let Stream { name, subject, .. } = self.stream;
         let mut config = stream::Config {
@@ -226,20 +227,20 @@ impl Sending {
         let error = loop {
             match timeout(LIMIT, context.get_or_create_stream(&config)).await {
                 Ok(Ok(_)) => return Ok(()),
-                Ok(Err(error)) if lacks_storage(&error) && config.max_bytes > LEAST_BYTES => {
+                Ok(Err(error)) if lacks_storage(&error) && config.max_bytes > MIN_BYTES => {
                     config.max_bytes /= 2;
                 }
                 Ok(Err(error)) => break error.to_string(),
-                Err(_) => break "no answer; is JetStream on?".to_owned(),
+                Err(_) => break "no answer; is JetStream enabled?".to_owned(),
             }
         };
         Err(format!(
-            "NATS at {} has no stream {name}: {error}",
+            "cannot create stream {name} in NATS at {}: {error}",
             self.url
         ))
     }
 
-    /// Publishes messages, of which the server may have some already.
+    /// Publishes messages; the server may already have some of them.
     async fn publish(&self, client: &Client, messages: &[Vec<u8>]) -> Result<(), String> {
         if client.connection_state() != State::Connected {
             return Err("the connection is lost".to_owned());

@@ -24,12 +24,12 @@ pub(crate) struct Times {
 pub(crate) struct Report<'r> {
     pub(crate) remote: SocketAddr,
     pub(crate) network: Network,
-    /// `Some` if we connected again, with v1.
+    /// `Some` if we reconnected over v1.
     pub(crate) fell_back: Option<FellBack>,
     pub(crate) times: Times,
     /// How long the connection was open.
     pub(crate) stayed: Duration,
-    /// By whom it was closed: the peer, us, or a signal.
+    /// Who closed it: the peer, us, or a signal.
     pub(crate) ended: &'static str,
     pub(crate) version: &'r Version,
     pub(crate) observed: &'r Observed,
@@ -118,8 +118,8 @@ impl fmt::Display for Report<'_> {
 }
 
 impl Report<'_> {
-    /// The rows of the table: messages and bytes on the wire by type, received and sent. The
-    /// last is their sum, which is all that passed the socket.
+    /// Rows of the table: messages and bytes on the wire by type, received and sent. The last row
+    /// is the total of everything on the socket.
     fn rows(&self) -> Vec<(String, [Count; 2])> {
         let traffic = self.peer.traffic();
         let mut rows = Vec::new();
@@ -127,7 +127,7 @@ impl Report<'_> {
         if let Some(handshake) = self.peer.handshake_bytes() {
             rows.push(("(handshake)".to_owned(), bytes(handshake)));
         }
-        // A type may hold a byte that the terminal would obey.
+        // Escaped, because a type may contain terminal control bytes.
         let types = traffic.types.iter().map(|(message_type, counts)| {
             let name = printable(message_type.name().as_bytes());
             (name, *counts)
@@ -148,7 +148,7 @@ impl Report<'_> {
                 total.bytes += count.bytes;
             }
         }
-        // Decoys, and what we did not read any more.
+        // Decoys, and bytes received but not processed.
         let all = self.peer.bytes();
         let rest = [0, 1].map(|side| all[side].saturating_sub(total[side].bytes));
         if rest != [0, 0] {
@@ -195,8 +195,7 @@ impl Report<'_> {
         }
     }
 
-    /// The report as JSON. `failure` is what went wrong after the handshakes. Times are in
-    /// seconds.
+    /// The report as JSON. `failure` is what went wrong after the handshakes. Times are in seconds.
     pub(crate) fn to_json(&self, failure: Option<&str>) -> Value {
         let Self {
             times,
@@ -236,7 +235,7 @@ impl Report<'_> {
             "session_id": peer.session_id().map(|id| hex(id)),
             "user_agent": printable(&version.user_agent),
             "protocol_version": version.protocol,
-            // In hexadecimal, because not every reader of JSON has integers of 64 bits.
+            // In hexadecimal, because not every JSON reader supports 64-bit integers.
             "services": format!("{:016x}", version.services.0),
             "services_names": version.services.names(),
             "start_height": version.start_height,
@@ -262,7 +261,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Shows a time with three digits and a suitable unit.
+/// Formats a time with three digits and a suitable unit.
 struct Time(Duration);
 
 impl fmt::Display for Time {

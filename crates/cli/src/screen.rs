@@ -1,4 +1,4 @@
-//! A live table in a terminal, whatever is in it; and the same as lines for a pipe.
+//! A live table in a terminal, and the same table as plain lines for a pipe.
 
 use crate::terminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-/// The time that figures are of.
+/// The period that the figures cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Period {
-    /// All of it.
+    /// Everything so far.
     All,
     /// The last window.
     Latest,
@@ -24,11 +24,11 @@ pub(crate) enum Period {
 pub(crate) struct Column<S> {
     pub(crate) name: &'static str,
     pub(crate) width: u16,
-    /// Text stands to the left, a number to the right.
+    /// Text is left-aligned, numbers right-aligned.
     pub(crate) is_text: bool,
-    /// What it is sorted by, if it is.
+    /// The order that this column stands for, if any.
     pub(crate) sort: Option<S>,
-    /// On a narrow terminal the columns with the highest go first.
+    /// Priority for removal: on a narrow terminal, columns with the highest value go first.
     pub(crate) leaves: u8,
 }
 
@@ -54,32 +54,32 @@ impl<S> Column<S> {
     }
 }
 
-/// What is in a table.
+/// The data of a table.
 pub(crate) trait Content {
-    /// What it can be sorted by.
+    /// Sort orders.
     type Sort: Copy + PartialEq + 'static;
 
     const COLUMNS: &'static [Column<Self::Sort>];
 
-    /// The keys that sort it, and how they are named.
+    /// Keys that choose a sort order, with its name.
     const KEYS: &'static [(char, &'static str, Self::Sort)];
 
-    /// Whether it is also sorted by a column of another kind.
+    /// Whether `sort` also marks the header of a column with another order.
     fn is_by(_sort: Self::Sort, _column: Self::Sort) -> bool {
         false
     }
 
-    /// Its rows, a cell for each column, and the lines below them.
+    /// The rows, with a cell for each column, and the lines below the table.
     fn page(&self, sort: Self::Sort, period: Period) -> (Vec<Vec<String>>, Vec<String>);
 }
 
-/// What of the table is shown, and how.
+/// Which part of the table is shown, and how.
 pub(crate) struct View<S> {
     pub(crate) sort: S,
     period: Period,
-    /// The first row that is shown, by its place.
+    /// Index of the first visible row.
     first: usize,
-    /// Said below the table.
+    /// A notice below the table.
     pub(crate) notice: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl<S: Copy + 'static> View<S> {
         }
     }
 
-    /// Obeys a key: false if it says to end.
+    /// Handles a key. Returns false if it quits.
     pub(crate) fn press(&mut self, key: KeyEvent, keys: &[(char, &str, S)]) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -122,8 +122,8 @@ impl<S: Copy + 'static> View<S> {
     }
 }
 
-/// Draws the table and what stands below it. Says which row is the first that is shown: there may
-/// not be as many as the view says.
+/// Draws the table and the lines below it. Returns the index of the first visible row, which is
+/// limited by the number of rows.
 pub(crate) fn draw<C: Content>(frame: &mut Frame<'_>, content: &C, view: &View<C::Sort>) -> usize {
     let (all, mut below) = content.page(view.sort, view.period);
     below.extend(view.notice.clone());
@@ -151,7 +151,7 @@ pub(crate) fn draw<C: Content>(frame: &mut Frame<'_>, content: &C, view: &View<C
         }
     });
     let head = Row::new(head.collect::<Vec<_>>());
-    // The last page is the last: not the rows beyond it.
+    // Do not scroll beyond the last page.
     let page = usize::from(above.height.saturating_sub(1));
     let first = view.first.min(all.len().saturating_sub(page));
     let rows = all.iter().skip(first).take(page).map(|cells| {
@@ -170,19 +170,19 @@ pub(crate) fn draw<C: Content>(frame: &mut Frame<'_>, content: &C, view: &View<C
     frame.render_widget(Paragraph::new(below), middle);
     let period = match view.period {
         Period::All => "l last window",
-        Period::Latest => "l whole time",
+        Period::Latest => "l since start",
     };
     let sorts: String = C::KEYS
         .iter()
         .map(|(key, name, _)| format!("{key} {name}  "))
         .collect();
-    let keys = format!("q end  sort by: {sorts}{period}");
+    let keys = format!("q quit  sort by: {sorts}{period}");
     let keys = Line::styled(keys, Style::new().add_modifier(Modifier::REVERSED));
     frame.render_widget(Paragraph::new(keys), last);
     first
 }
 
-/// The places of the columns that fit.
+/// Indices of the columns that fit.
 fn columns<S>(all: &[Column<S>], width: u16) -> Vec<usize> {
     let mut places: Vec<usize> = (0..all.len()).collect();
     loop {
@@ -197,7 +197,7 @@ fn columns<S>(all: &[Column<S>], width: u16) -> Vec<usize> {
     }
 }
 
-/// The table as lines, of at most so many rows, with the lines below it.
+/// The table as text, with at most `rows` rows, and the lines below it.
 pub(crate) fn lines<C: Content>(content: &C, sort: C::Sort, rows: usize) -> String {
     let (all, below) = content.page(sort, Period::All);
     let mut text = String::new();
@@ -224,7 +224,7 @@ pub(crate) fn lines<C: Content>(content: &C, sort: C::Sort, rows: usize) -> Stri
     text
 }
 
-/// Seconds in four characters.
+/// Formats seconds in at most four characters.
 pub(crate) fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -234,7 +234,7 @@ pub(crate) fn age(seconds: u64) -> String {
     }
 }
 
-/// A number in five characters, with a unit's prefix behind it.
+/// Formats a number in about five characters, followed by a unit prefix.
 pub(crate) fn short(value: f64) -> String {
     match value {
         value if value >= 1e7 => format!("{:.1} M", value / 1e6),
@@ -243,7 +243,7 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// The terminal, which is as it was again when this is dropped, and after a panic.
+/// The terminal. Dropping this restores it, also after a panic.
 pub(crate) struct Screen<S> {
     terminal: DefaultTerminal,
     pub(crate) view: View<S>,
@@ -266,8 +266,8 @@ impl<S: Copy + PartialEq + 'static> Screen<S> {
         Ok(())
     }
 
-    /// Obeys the keys that were pressed since the last call: false if one says to end.
-    pub(crate) fn obey<C: Content<Sort = S>>(&mut self, content: &C) -> io::Result<bool> {
+    /// Handles the keys pressed since the last call. Returns false if one quits.
+    pub(crate) fn handle_keys<C: Content<Sort = S>>(&mut self, content: &C) -> io::Result<bool> {
         let mut is_new = false;
         while event::poll(Duration::ZERO)? {
             is_new = true;

@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP end `connect` and `listen` in order: no new connections, and the
-//! reports on those that there are.
+//! Signals: on SIGINT, SIGTERM and SIGHUP, commands accept no new connections, finish their reports
+//! and exit.
 
 use std::io;
 #[cfg(any(feature = "gateway", feature = "peers"))]
@@ -12,27 +12,28 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long a command may take to end. After that the process exits, whatever it waits for: a disk,
-/// or a program that does not read our standard output.
+/// How long a command may take to finish after a signal. Then the process exits, even if a disk or
+/// the reader of standard output blocks.
 const LAST_REPORTS: Duration = Duration::from_millis(800);
 
-/// The same where probes are taken out of a node, for which the kernel takes a second or two.
+/// The same for commands that must remove probes from a node, which takes the kernel a second or
+/// two.
 #[cfg(feature = "peers")]
 pub(crate) const LAST_PROBES: Duration = Duration::from_secs(5);
 
-/// Says when a signal has come. Every await of a connection is raced against it.
+/// Reports that a signal has arrived. Every await on a connection races against it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     signal: watch::Receiver<Option<&'static str>>,
 }
 
 impl Stop {
-    /// Catches the signals from now on.
+    /// Catches signals from now on.
     pub(crate) fn on_signals() -> io::Result<Self> {
         Self::within(LAST_REPORTS)
     }
 
-    /// Catches the signals from now on. `limit` is how long the command may then take to end.
+    /// Catches signals from now on. The process exits `limit` after the first one.
     fn within(limit: Duration) -> io::Result<Self> {
         let (sender, signal) = watch::channel(None);
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -40,7 +41,7 @@ impl Stop {
             let _inside = runtime.enter();
             catch()?
         };
-        // On a thread of its own, because a write to a disk or to a pipe blocks the other.
+        // In a thread of its own, because writing to a disk or a pipe can block the other.
         let wait = move || {
             runtime.block_on(async {
                 sender.send_replace(Some(caught.await));
@@ -61,11 +62,11 @@ impl Stop {
         {
             return name;
         }
-        // Only if the thread that catches the signals has ended.
+        // Only reached if the thread that catches signals has ended.
         std::future::pending().await
     }
 
-    /// The result of `work`, unless a signal comes first.
+    /// Returns the result of `work`, unless a signal comes first.
     pub(crate) async fn or<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
         tokio::select! {
             biased;
@@ -75,14 +76,14 @@ impl Stop {
     }
 }
 
-/// A signal came before the work was done.
+/// A signal arrived before the work was done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopped {
-    /// The name of the signal.
+    /// Name of the signal.
     pub(crate) signal: &'static str,
 }
 
-/// Whether SIGINT, SIGTERM or SIGHUP has come.
+/// Whether SIGINT, SIGTERM or SIGHUP has arrived.
 #[cfg(any(feature = "gateway", feature = "peers"))]
 pub(crate) struct Signal {
     has_come: Arc<AtomicBool>,
@@ -95,7 +96,7 @@ impl Signal {
         Self::within(LAST_REPORTS)
     }
 
-    /// Catches the signals from now on. `limit` is how long the command may then take to end.
+    /// Catches signals from now on. The process exits `limit` after the first one.
     pub(crate) fn within(limit: Duration) -> io::Result<Self> {
         let stop = Stop::within(limit)?;
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -113,7 +114,7 @@ impl Signal {
     }
 }
 
-/// The name of the first signal that comes. Signals are caught from this call on.
+/// Returns the name of the first signal. Signals are caught from this call on.
 #[cfg(unix)]
 fn catch() -> io::Result<impl Future<Output = &'static str>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -129,7 +130,7 @@ fn catch() -> io::Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// The name of the first signal that comes: elsewhere there is Ctrl-C alone.
+/// Returns the name of the first signal: on other systems only Ctrl-C.
 #[cfg(not(unix))]
 fn catch() -> io::Result<impl Future<Output = &'static str>> {
     Ok(async {

@@ -1,4 +1,4 @@
-//! Locks of what threads share. One that panicked while it held a lock does not stop the others.
+//! Locks that ignore poisoning: a thread that panicked with a lock does not stop the others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "gateway")]

@@ -1,16 +1,15 @@
-//! Writes to the user: standard output, lines on standard error, a status line while something
-//! runs.
+//! Output to the user: standard output, lines on standard error, and a status line.
 //!
-//! All commands print through [`print()`] or [`print_with`]. Once standard output fails, nothing more
-//! is written to it. A pipe that its reader has closed is no error; anything else (a full disk) is
-//! reported at once, on one line, and [`finish`] returns it for the exit status.
+//! All commands print through [`print()`] or [`print_with`]. Once standard output fails, nothing
+//! more is written to it. A closed pipe is not an error. Any other failure, such as a full disk, is
+//! reported once on one line, and [`finish`] returns it for the exit status.
 
 use crate::sync::lock;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Mutex;
 
-/// The state of standard output.
+/// State of standard output.
 static OUTPUT: Mutex<Output> = Mutex::new(Output::Open);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,21 +17,20 @@ enum Output {
     Open,
     /// The reader has closed the pipe.
     Closed,
-    /// Output was lost, and the user has been informed.
+    /// Output was lost, and the user has been told.
     Failed,
 }
 
-/// What puts the terminal back as it was, while a live table has it.
+/// Restores the terminal while a live table is shown.
 static PUT_BACK: Mutex<Option<fn()>> = Mutex::new(None);
 
-/// Says what puts the terminal back as it was.
+/// Sets the function that restores the terminal.
 #[cfg(any(feature = "gateway", feature = "peers"))]
 pub(crate) fn set_put_back(put_back: Option<fn()>) {
     *lock(&PUT_BACK) = put_back;
 }
 
-/// Puts the terminal back as it was, if something has changed it. Also for an exit that drops
-/// nothing.
+/// Restores the terminal, if something has changed it. Needed before an exit that drops nothing.
 pub(crate) fn put_back() {
     let put_back = lock(&PUT_BACK).take();
     if let Some(put_back) = put_back {
@@ -54,7 +52,7 @@ pub(crate) fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
     });
 }
 
-/// Runs something that writes to standard output, unless that has failed before.
+/// Runs a write to standard output, unless an earlier one failed.
 pub(crate) fn output(write: impl FnOnce() -> io::Result<()>) {
     let mut output = lock(&OUTPUT);
     if *output != Output::Open {
@@ -73,13 +71,13 @@ pub(crate) fn output(write: impl FnOnce() -> io::Result<()>) {
     }
 }
 
-/// Whether what is printed still reaches someone.
+/// Whether standard output still works.
 #[cfg(feature = "peers")]
 pub(crate) fn can_print() -> bool {
     *lock(&OUTPUT) == Output::Open
 }
 
-/// Writes what is still buffered. Whether all output has been written, or the reader wanted no more.
+/// Flushes standard output. Returns false if any output was lost; a closed pipe is fine.
 pub(crate) fn finish() -> bool {
     output(|| io::stdout().flush());
     *lock(&OUTPUT) != Output::Failed
@@ -90,7 +88,7 @@ pub(crate) fn complain(text: fmt::Arguments<'_>) {
     let _ = io::stderr().write_fmt(format_args!("{text}\n"));
 }
 
-/// A status line on standard error. Shows nothing if standard error is not a terminal.
+/// A status line on standard error; shown only on a terminal.
 pub(crate) struct Status {
     visible: bool,
 }

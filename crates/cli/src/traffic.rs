@@ -1,4 +1,4 @@
-//! `packetlane traffic`: a load of many peers on a node.
+//! `packetlane traffic`: puts the load of many peers on a node.
 
 use crate::args;
 use crate::connect::{ConnectError, resolve};
@@ -14,62 +14,63 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a host name may take to resolve.
+/// Timeout for resolving a host name.
 const LOOKUP: Duration = Duration::from_secs(20);
 
-/// How often real nodes get a block.
+/// Average time between blocks on the real network.
 const BLOCK_EVERY: f64 = 600.0;
 
 #[derive(Args)]
 pub(crate) struct Traffic {
     #[arg(value_name = "ADDR", help = args::ADDRESS_HELP)]
     address: String,
-    /// The network that the node is on
+    /// Bitcoin network of the node
     #[arg(long, default_value = Network::Regtest.name(), value_parser = args::network_parser())]
     network: Network,
-    /// How many peers speak v1; of both together 500 at most
+    /// Number of peers that speak v1; at most 500 together with --v2
     #[arg(long, value_name = "N", default_value_t = 0)]
     v1: usize,
-    /// How many peers speak v2
+    /// Number of peers that speak v2
     #[arg(long, value_name = "N", default_value_t = 0)]
     v2: usize,
-    /// The kinds of peers and their weights: full-relay, block-relay-only, silent, slow, churning
+    /// Kinds of peers and their weights: full-relay, block-relay-only, silent, slow, churning
     #[arg(
         long,
         value_name = "KIND=WEIGHT,...",
         default_value = "full-relay=4,block-relay-only=3,silent=1,slow=1,churning=1"
     )]
     kinds: Mix,
-    /// How long, in seconds; a day at most
+    /// Duration in seconds, at most a day
     #[arg(long = "for", value_name = "SECONDS", default_value = "60", value_parser = args::seconds)]
     duration: Duration,
-    /// The node whose rates and lengths of messages the peers take, all together
+    /// Recorded node whose message rates and lengths all peers together reproduce
     #[arg(long, value_name = "NAME", default_value = "listening", value_parser = Profile::NODES)]
     profile: String,
-    /// Take rates and lengths from a recording: of -capturemessages, or of connect --record
+    /// Use the rates and lengths of the recording in DIR (Bitcoin Core's -capturemessages or
+    /// `connect --record`)
     #[arg(long, value_name = "DIR", conflicts_with = "profile")]
     capture: Option<PathBuf>,
-    /// Multiply all rates
+    /// Multiply all rates by FACTOR
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     factor: f64,
-    /// Transactions per second, whatever the other rates
+    /// Transactions per second, independent of the other rates
     #[arg(long, value_name = "PER_SECOND", value_parser = factor)]
     transactions: Option<f64>,
-    /// Mean time between blocks, on regtest; 600 divided by the factor by default
+    /// Mean time between blocks on regtest [default: 600 divided by --factor]
     #[arg(long, value_name = "SECONDS", value_parser = args::seconds)]
     block_every: Option<Duration>,
-    /// The same seed sends the same
+    /// Seed; the same seed sends the same messages
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Allow an address that is not this machine's; needs --i-own-this-node too
+    /// Allow an address other than this machine's; requires --i-own-this-node
     #[arg(long)]
     not_loopback: bool,
-    /// Say that the node is yours; needs --not-loopback too
+    /// Confirm that you own the node; requires --not-loopback
     #[arg(long)]
     i_own_this_node: bool,
 }
 
-/// Reads a factor from 0.001 to 10000.
+/// Parses a factor from 0.001 to 10000.
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (0.001..=10_000.0).contains(&factor) => Ok(factor),
@@ -77,8 +78,8 @@ fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The rates of a recorded node, whose counts are of both directions: half of each is taken to be
-/// the peers'.
+/// The rates of a recorded node. Its counts cover both directions; half of each is attributed to
+/// the peers.
 fn profile(name: &str) -> Rates {
     const DAY: f64 = 86_400.0;
     let rows = Profile::node(name).messages_per_day().into_iter();
@@ -93,7 +94,7 @@ fn profile(name: &str) -> Rates {
     .collect()
 }
 
-/// What the node received that recorded `folder`, from all peers that have a folder in it.
+/// The rates that the node recorded in `folder` received from all its peers.
 fn recorded(folder: &Path) -> Result<Rates, CommandError> {
     let recording = capture::read_dir(folder).map_err(CommandError::Capture)?;
     let conversations = recording.conversations.iter();
@@ -104,7 +105,7 @@ fn recorded(folder: &Path) -> Result<Rates, CommandError> {
     })
 }
 
-/// Runs the load and prints what it was.
+/// Runs the load and prints the totals.
 pub(crate) async fn run(arguments: Traffic, stop: Stop) -> Result<(), CommandError> {
     let rates = match &arguments.capture {
         Some(folder) => recorded(folder)?,
@@ -179,16 +180,16 @@ fn report(options: &Options, outcome: &Outcome) {
     }
 }
 
-/// Why the command fails.
+/// Why the command failed.
 #[derive(Debug)]
 pub(crate) enum CommandError {
-    /// No address for the name, or a signal before there was one.
+    /// The name has no address, or a signal came while resolving it.
     Address(ConnectError),
     /// The recording cannot be read.
     Capture(CaptureError),
-    /// The messages of the recording take less than a second together.
+    /// The messages of the recording span less than a second.
     Short { folder: PathBuf },
-    /// The load cannot begin.
+    /// The load could not start.
     Traffic(TrafficError),
     /// Some peers never exchanged versions.
     NotAll { peers: usize, reached: usize },
@@ -203,18 +204,17 @@ impl fmt::Display for CommandError {
             Self::Capture(error) => error.fmt(f),
             Self::Short { folder } => write!(
                 f,
-                "{}: the messages received here span less than a second: record for longer",
+                "{}: the recorded messages span less than a second; record for longer",
                 Name(folder)
             ),
             Self::Traffic(error) => error.fmt(f),
             Self::NotAll { peers, reached } => write!(
                 f,
-                "only {reached} of {peers} peers were ever accepted by the node; see \"failed\" \
-                 above"
+                "the node accepted only {reached} of {peers} peers; see \"failed\" above"
             ),
             Self::OtherChain { height } => write!(
                 f,
-                "the node's latest block is not the one that was made at height {height}"
+                "the node's latest block is not the one that we made at height {height}"
             ),
         }
     }

@@ -379,9 +379,9 @@ fn a_file_of_another_name_is_read_with_the_key_next_to_it() {
         assert_eq!(finished.error_line(), "error: found 1 problem");
         assert!(finished.stdout.contains(expected), "{finished:#?}");
     };
-    problem("obfuscated, and its key is missing: it is in the xor.dat");
+    problem("an obfuscated block file without its key: copy xor.dat");
     dir.write("xor.dat", &[1, 2, 3, 4, 5, 6, 7, 8]);
-    problem("xor.dat next to it is not its key");
+    problem("xor.dat in this folder is not its key");
     dir.write("xor.dat", &key);
     let finished = blocks(&[&copy], &[]).expect_success();
     assert!(finished.stdout.starts_with("all 2 blocks are good\n"));
@@ -421,14 +421,14 @@ fn a_signet_of_ones_own_is_recognised_and_read_by_its_magic() {
     assert!(
         zeros
             .error_line()
-            .contains("zeros are what lies between blocks")
+            .contains("zeros only fill the space between blocks")
     );
     let path = dir.write("blk00000.dat", &[&file[..], &[0; 100]].concat());
     for options in [&[][..], &["--network", "signet"], &["--magic", "0a03cf41"]] {
         let finished = blocks(&[&path], options);
         assert_eq!(finished.error_line(), "error: found 1 problem");
-        let expected = "byte 0: a file of blocks of a network that is not known here, perhaps of \
-                        a signet of its own: try --magic 54d26fbd\n";
+        let expected = "byte 0: a block file of an unknown network, perhaps a custom signet: try \
+                        --magic 54d26fbd\n";
         assert!(finished.stdout.contains(expected), "{finished:#?}");
     }
     let good = |path: &Path, options: &[&str]| {
@@ -448,7 +448,7 @@ fn a_signet_of_ones_own_is_recognised_and_read_by_its_magic() {
     Obfuscation(key).apply(0, &mut file);
     fs::write(&path, &file).unwrap();
     let finished = blocks(&[&path], &["--magic", "54d26fbd"]);
-    let expected = "obfuscated, and its key is missing";
+    let expected = "an obfuscated block file without its key";
     assert!(finished.stdout.contains(expected), "{finished:#?}");
     dir.write("xor.dat", &key);
     good(&path, &["--magic", "54d26fbd"]);
@@ -491,12 +491,12 @@ fn a_file_without_its_key_is_recognised() {
             assert!(what.contains(expected), "{what}");
             assert_eq!(document["blocks"], 0);
         };
-        only("obfuscated, and its key is missing: it is in the xor.dat");
+        only("an obfuscated block file without its key: copy xor.dat");
         // The key of another folder.
         dir.write("xor.dat", &[1, 2, 3, 4, 5, 6, 7, 8]);
-        only("xor.dat next to it is not its key");
+        only("xor.dat in this folder is not its key");
         fs::write(&path, framed(&block)).unwrap();
-        only("xor.dat next to it is not its key");
+        only("xor.dat in this folder is not its key");
         fs::remove_file(dir.0.join("xor.dat")).unwrap();
     }
     let finished = blocks(&[&dir.0], &[]).expect_success();
@@ -569,8 +569,8 @@ fn what_is_no_file_of_blocks_is_named() {
         problems(&[&dir.0]),
         [
             line("blk00001.dat", "an empty file"),
-            line("blk00002.dat", "a folder, not a file of blocks"),
-            line("blk00003.dat", "a FIFO, not a file of blocks"),
+            line("blk00002.dat", "a folder, not a block file"),
+            line("blk00003.dat", "a FIFO, not a block file"),
         ]
     );
     assert_eq!(
@@ -578,11 +578,11 @@ fn what_is_no_file_of_blocks_is_named() {
         [
             line(
                 "rev00000.dat",
-                "Bitcoin Core's undo data, which holds no blocks"
+                "Bitcoin Core's undo data, which contains no blocks"
             ),
             line(
                 "xor.dat",
-                "the key of the block files next to it, which holds no blocks"
+                "the key of the block files in this folder, which contains no blocks"
             ),
         ]
     );

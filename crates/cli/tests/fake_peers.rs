@@ -129,7 +129,7 @@ fn an_unknown_host() {
     let finished = packetlane("connect host.invalid --timeout 20").finish();
     let line = finished.error_line();
     assert!(
-        line.starts_with("error: host.invalid: cannot find this host: "),
+        line.starts_with("error: host.invalid: cannot resolve this host: "),
         "{line}"
     );
 }

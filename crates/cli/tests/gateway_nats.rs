@@ -152,7 +152,7 @@ fn events_of_peers() {
     assert_eq!(message(&server, last + 3)["event"], "closed");
     // What a client notices only when the server is back is not said.
     let count = |text: &str| finished.stderr.matches(text).count();
-    let (away, there) = (count("held back from NATS"), count("NATS is there"));
+    let (away, there) = (count("NATS is unavailable"), count("connected to NATS"));
     assert!(away == there && (2..=3).contains(&away), "{finished:#?}");
 }
 

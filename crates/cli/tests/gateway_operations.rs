@@ -203,8 +203,8 @@ fn open_addresses_are_warned_of() {
         assert_eq!(notified.next(), "READY=1");
         running.signal("INT");
         let log = running.finish().stderr;
-        assert_eq!(log.contains("WARN socks can be reached"), socks, "{log}");
-        assert_eq!(log.contains("WARN http can be reached"), http, "{log}");
+        assert_eq!(log.contains("WARN socks is open"), socks, "{log}");
+        assert_eq!(log.contains("WARN http is open"), http, "{log}");
     }
 }
 
@@ -291,8 +291,8 @@ fn what_needs_a_restart_is_named() {
         text.push("drain = '0s'");
         let status = reload(&text.join("\n"));
         let expected = format!(
-            "{applied}the settings stay as they were: {expected}: cannot be changed while the gateway \
-             runs, start it again"
+            "{applied}reload failed, settings unchanged: {expected}: cannot be changed while the gateway \
+             runs; restart it"
         );
         assert_eq!(status, expected);
     }
@@ -307,7 +307,7 @@ fn what_needs_a_restart_is_named() {
     assert_eq!(notified.next(), "STOPPING=1");
     let finished = running.finish();
     assert!(begun.elapsed() < Duration::from_secs(15), "{finished:#?}");
-    let read_again = finished.stderr.matches("INFO settings read again").count();
+    let read_again = finished.stderr.matches("INFO settings reloaded").count();
     assert_eq!(read_again, 2, "{finished:#?}");
     drop(peer);
 }
@@ -396,7 +396,7 @@ fn a_socks_user() {
     running.signal("INT");
     let log = running.finish().stderr;
     assert!(
-        log.contains("SOCKS5 with a wrong user or password"),
+        log.contains("SOCKS5: wrong user or password"),
         "{log}"
     );
     assert!(!log.contains("a:b") && !log.contains("a:c"), "{log}");

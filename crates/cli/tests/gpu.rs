@@ -117,7 +117,7 @@ fn the_report_checks_and_then_measures() {
     assert!(output.status.success(), "{shown}{output:?}");
     let (checked, measured) = shown.split_once("== the figures").unwrap();
     assert!(
-        checked.contains("the same, bit for bit: 500 random packets"),
+        checked.contains("identical results for 500 random packets"),
         "{shown}"
     );
     assert!(checked.contains("== compute-sanitizer, racecheck"));

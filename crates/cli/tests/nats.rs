@@ -86,7 +86,7 @@ fn intervals_of_a_node() {
     wait_for("going on without");
     thread::sleep(Duration::from_secs(1));
     let again = Server::start("again", server.address).expect("as before");
-    wait_for("NATS is back");
+    wait_for("connected to NATS again");
     // What was published before it went is still there, and more comes: 4 seconds of it.
     let (_, first) = runtime.block_on(interval(&again, 1));
     assert_eq!(first, json);

@@ -1,4 +1,4 @@
-//! `gateway --nats`: what happens to peers, to NATS JetStream. A message is one event.
+//! `gateway --nats`: publishes peer events to NATS JetStream, one per message.
 
 use crate::nats::{Notice, Publisher, Stream, node_name};
 use crate::report::hex;
@@ -10,27 +10,26 @@ const STREAM: Stream = Stream {
     name: "packetlane_gateway",
     subject: "packetlane.gateway",
     client: "packetlane gateway",
-    // An event is some 300 bytes. In a flood of connections it is those after them that are lost,
-    // and they are counted.
+    // About 300 bytes per event. In a flood of connections, further events are dropped and counted.
     held: 20_000,
 };
 
-/// Where events are published.
+/// Publishes events.
 #[derive(Debug)]
 pub(super) struct Events {
     publisher: Publisher,
     node: String,
 }
 
-/// What is published of an event.
+/// The JSON of an event.
 #[derive(Serialize)]
-struct Told<'e> {
+struct Message<'e> {
     schema: u32,
     node: &'e str,
     /// Microseconds since 1970.
     time: u64,
     event: &'e str,
-    /// None of a peer that was refused.
+    /// `None` for a refused connection.
     id: Option<u64>,
     address: String,
     direction: &'e str,
@@ -39,7 +38,7 @@ struct Told<'e> {
     more: More,
 }
 
-/// What only some events have.
+/// Fields that only some events have.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum More {
@@ -63,17 +62,17 @@ enum More {
 }
 
 impl Events {
-    /// Begins to connect to the server. The gateway runs without it, too.
+    /// Starts connecting to the server. The gateway runs meanwhile, too.
     pub(super) fn start(url: &str, name: Option<&str>) -> Result<Self, String> {
         let node = node_name(name);
         let publisher = Publisher::start(&STREAM, url, &node, |notice| match notice {
-            Notice::Connected => tracing::info!("NATS is there"),
-            Notice::Away(error) => tracing::warn!(error, "events are held back from NATS"),
+            Notice::Connected => tracing::info!("connected to NATS"),
+            Notice::Away(error) => tracing::warn!(error, "NATS is unavailable, events are queued"),
         })?;
         Ok(Self { publisher, node })
     }
 
-    /// False if it is never published, because too many are held back.
+    /// Queues an event. Returns false if the queue is full; the event is then lost.
     pub(super) fn publish(&self, peer: &Peer, event: &Event) -> bool {
         let (event, more) = match event {
             Event::Connected => {
@@ -102,7 +101,7 @@ impl Events {
             _ => return true,
         };
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
-        let told = Told {
+        let message = Message {
             schema: 1,
             node: &self.node,
             time: time.map_or(0, |time| time.as_micros() as u64),
@@ -113,16 +112,16 @@ impl Events {
             transport: peer.transport.name(),
             more,
         };
-        serde_json::to_vec(&told).is_ok_and(|json| self.publisher.publish(json))
+        serde_json::to_vec(&message).is_ok_and(|json| self.publisher.publish(json))
     }
 
-    /// Gives the last events a moment to be published.
+    /// Waits a moment for the last events to be published.
     pub(super) fn finish(self) {
         self.publisher.finish();
     }
 }
 
-/// Whether `--nats` can be this.
+/// Checks the URL of `--nats`.
 pub(super) fn check(url: &str) -> Result<(), String> {
     crate::nats::check(url)
 }

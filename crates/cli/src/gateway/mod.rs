@@ -1,4 +1,4 @@
-//! The `gateway` command: a v2 transport for software that speaks v1, until a signal.
+//! The `gateway` command: runs a gateway until a signal.
 
 #[cfg(feature = "nats")]
 mod events;
@@ -32,15 +32,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 
-/// How often it is looked whether all connections have ended.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often to check whether all connections have ended.
+const POLL: Duration = Duration::from_millis(100);
 
-/// Lines of the log that wait to be written at most, some 2 MB. Those after them are lost, and
-/// counted: no peer waits for who reads the log.
+/// Maximum log lines that are queued for writing, about 2 MB. Further lines are dropped and
+/// counted, so that a blocked log delays no peer.
 const MAX_BUFFERED_LINES: usize = 10_000;
 
-/// Refusals that have a line in the log, in each second. Others are only counted: strangers can
-/// have any number of them.
+/// Refusals that are logged per second. The rest are only counted, because strangers can cause any
+/// number of them.
 const MAX_REFUSAL_LINES: u64 = 10;
 
 /// `packetlane gateway`.
@@ -48,11 +48,12 @@ const MAX_REFUSAL_LINES: u64 = 10;
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Command {
     #[command(subcommand)]
-    ask: Option<Ask>,
-    /// A TOML file with the same names as the options here, without the dashes before them
+    subcommand: Option<Subcommands>,
+    /// TOML file with settings: the same names as the options, without the dashes. Options on the
+    /// command line take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Say whether the settings are good, and end
+    /// Check the settings and exit
     #[arg(long)]
     check_config: bool,
     #[command(flatten)]
@@ -60,16 +61,16 @@ pub(crate) struct Command {
 }
 
 #[derive(Subcommand)]
-enum Ask {
-    /// Show the peers of a running gateway, and what each costs: live in a terminal
+enum Subcommands {
+    /// Show the peers of a running gateway and what each costs; live in a terminal
     Peers {
-        /// Where the gateway serves (--http)
+        /// HTTP address of the gateway (its --http)
         #[arg(value_name = "HOST:PORT")]
         address: HostPort,
-        /// Print what the gateway says, as JSON
+        /// Print the gateway's answer as JSON
         #[arg(long)]
         json: bool,
-        /// What to sort by; in the table there are keys for it
+        /// Initial order; keys change it in the live table
         #[arg(long, value_enum, default_value_t = table::Sort::Cpu)]
         sort: table::Sort,
     },
@@ -77,11 +78,11 @@ enum Ask {
 
 /// Runs `gateway`.
 pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
-    if let Some(Ask::Peers {
+    if let Some(Subcommands::Peers {
         address,
         json,
         sort,
-    }) = &command.ask
+    }) = &command.subcommand
     {
         return table::show(address, *json, *sort);
     }
@@ -94,7 +95,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
     let (options, settings) = source.load()?;
     let http = http_address(&options)?;
     if command.check_config {
-        complain(format_args!("the settings are good"));
+        complain(format_args!("the settings are valid"));
         return Ok(());
     }
     let (lost_lines, _writes_the_rest) = log_as(options.log());
@@ -102,22 +103,22 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     let served = runtime.block_on(serve(source, options, settings, http, passed, lost_lines));
-    // Not waiting for a name server.
+    // Does not wait for a name server.
     runtime.shutdown_background();
     served
 }
 
-/// Where the settings come from: the command line and the file, which are read again at SIGHUP.
+/// Sources of the settings: the command line and the file. SIGHUP reads them again.
 #[derive(Clone)]
 struct Source {
     options: Options,
     config: Option<PathBuf>,
-    /// How many files the process may have open.
+    /// Maximum open files of the process.
     files: u64,
 }
 
 impl Source {
-    /// May wait for a name server.
+    /// May block on a name server.
     fn load(&self) -> Result<(Options, Settings), String> {
         let options = self.options.clone();
         let options = match &self.config {
@@ -132,8 +133,8 @@ impl Source {
     }
 }
 
-/// Where --http is to listen: at the first address of a name, by IPv4 if it has one. Asked once, since
-/// it cannot change while the gateway runs.
+/// Resolves the address of --http, IPv4 first. Done once, because it cannot change while the
+/// gateway runs.
 fn http_address(options: &Options) -> Result<Option<(HostPort, SocketAddr)>, String> {
     let Some(http) = options.http() else {
         return Ok(None);
@@ -142,33 +143,33 @@ fn http_address(options: &Options) -> Result<Option<(HostPort, SocketAddr)>, Str
     Ok(Some((http.clone(), found[0])))
 }
 
-/// Sockets that systemd has opened for the program. It takes them from the environment: to be called
-/// before there are threads.
+/// Takes the sockets that systemd has opened for this process. Changes the environment, so it must
+/// be called before any thread starts.
 fn passed_sockets() -> Result<Vec<TcpListener>, String> {
     let mut passed = ListenFd::from_env();
     let count = passed.len();
     let take = |place| {
         let taken = passed.take_tcp_listener(place);
         let taken =
-            taken.map_err(|error| format!("a socket was passed that is not for TCP: {error}"));
+            taken.map_err(|error| format!("systemd passed a socket that is not TCP: {error}"));
         taken.transpose()
     };
     (0..count).filter_map(take).collect()
 }
 
-/// As many open files as the system allows without asking. How many that are.
+/// Raises the limit on open files as far as allowed, and returns it.
 fn raise_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // Without that it is as it was.
+    // If this fails, the old limit stays.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Begins the log, which a thread of its own writes until the guard is dropped.
+/// Starts the log. A thread writes it until the guard is dropped.
 fn log_as(format: LogFormat) -> (ErrorCounter, WorkerGuard) {
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(MAX_BUFFERED_LINES)
@@ -192,7 +193,7 @@ async fn serve(
     passed: Vec<TcpListener>,
     lost_lines: ErrorCounter,
 ) -> Result<(), Box<dyn Error>> {
-    // Before it is said that the gateway runs: who reads that may send one.
+    // Before the log says that the gateway runs: its reader may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -204,7 +205,7 @@ async fn serve(
         None => None,
     };
     let told = events.clone();
-    // Refusals of this second.
+    // Refusals in the current second.
     let refusals = Arc::new(AtomicU64::new(0));
     let refused = Arc::clone(&refusals);
     let gateway = Gateway::start_with(settings, passed, move |peer, event| {
@@ -232,7 +233,7 @@ async fn serve(
         backend = settings.engine.backend().name(),
         "running"
     );
-    warn_of_open_socks(&settings);
+    warn_about_open_socks(&settings);
     let gateway = Arc::new(RwLock::new(gateway));
     let mut server = None;
     if let Some((http, address)) = http {
@@ -246,8 +247,8 @@ async fn serve(
         if !address.ip().to_canonical().is_loopback() {
             tracing::warn!(
                 %address,
-                "http can be reached from other machines: whoever reaches it can read the addresses \
-                 of all peers and what they cost. Listen on a loopback address, or use a firewall"
+                "http is open to other machines: anyone who can connect can read the addresses and \
+                 traffic of all peers. Use a loopback address, or a firewall"
             );
         }
         server = Some(started);
@@ -268,7 +269,7 @@ async fn serve(
                 let connections = read(&gateway).peers().len();
                 tracing::info!(connections, "draining");
                 read(&gateway).drain();
-                // A gateway that takes over answers there.
+                // During a handover, the new gateway answers HTTP from now on.
                 if let Some(server) = server.take() {
                     server.close();
                 }
@@ -278,7 +279,8 @@ async fn serve(
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
                 let now = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
                 notify(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
-                // In another thread: a name server may take long, and signals are heard meanwhile.
+                // On another thread, because a name server may be slow and signals must be handled
+                // meanwhile.
                 let source = source.clone();
                 reload = Some(spawn_blocking(move || source.load()));
             }
@@ -297,19 +299,19 @@ async fn serve(
                 });
                 match changed {
                     Ok(()) => {
-                        tracing::info!("settings read again");
+                        tracing::info!("settings reloaded");
                         notify("READY=1\nSTATUS=");
                     }
                     Err(error) => {
-                        tracing::error!(error, "the settings stay as they were");
+                        tracing::error!(error, "reload failed, settings unchanged");
                         let error = error.replace('\n', " ");
-                        notify(&format!("READY=1\nSTATUS=the settings stay as they were: {error}"));
+                        notify(&format!("READY=1\nSTATUS=reload failed, settings unchanged: {error}"));
                     }
                 }
             }
-            () = tokio::time::sleep(LOOK) => {
+            () = tokio::time::sleep(POLL) => {
                 if second.elapsed() >= Duration::from_secs(1) {
-                    log_left_out(&refusals);
+                    log_unlogged_refusals(&refusals);
                     second = Instant::now();
                 }
                 if read(&gateway).has_ended() || until.is_some_and(|until| Instant::now() >= until) {
@@ -319,16 +321,16 @@ async fn serve(
         }
     }
     let ended = write(&gateway).stop();
-    log_left_out(&refusals);
+    log_unlogged_refusals(&refusals);
     if let Some(events) = events.and_then(Arc::into_inner) {
         events.finish();
     }
-    tracing::info!("ended");
+    tracing::info!("stopped");
     Ok(ended?)
 }
 
-/// Has the gateway go on with `new` options, whose settings these are. Nothing changes if one of them
-/// cannot change while it runs.
+/// Applies new options and the settings made from them. Changes nothing if one of them cannot
+/// change at run time.
 fn change(
     gateway: &mut Gateway,
     old: &Options,
@@ -336,44 +338,48 @@ fn change(
     mut settings: Settings,
 ) -> Result<(), String> {
     new.keep_listening(old, &mut settings, gateway.settings());
-    let fixed = [old.fixed(new), gateway.fixed(&settings)].concat();
-    if !fixed.is_empty() {
-        let names = fixed.join(", ");
+    let changed = [
+        old.restart_required(new),
+        gateway.restart_required(&settings),
+    ]
+    .concat();
+    if !changed.is_empty() {
+        let names = changed.join(", ");
         return Err(format!(
-            "{names}: cannot be changed while the gateway runs, start it again"
+            "{names}: cannot be changed while the gateway runs; restart it"
         ));
     }
     gateway
         .change(settings)
         .map_err(|error| error.to_string())?;
-    warn_of_open_socks(gateway.settings());
+    warn_about_open_socks(gateway.settings());
     Ok(())
 }
 
-/// Warns of a SOCKS5 server that anybody may use from elsewhere.
-fn warn_of_open_socks(settings: &Settings) {
+/// Warns about a SOCKS5 server without a password that other machines can reach.
+fn warn_about_open_socks(settings: &Settings) {
     if let Some(address) = settings.socks
         && !address.ip().to_canonical().is_loopback()
         && settings.socks_user.is_none()
     {
         tracing::warn!(
             %address,
-            "socks can be reached from other machines: whoever reaches it can connect to any address \
-             through this one. Listen on a loopback address, or set socks-user"
+            "socks is open to other machines: anyone who can connect can reach any address through this \
+             machine. Use a loopback address, or set socks-user"
         );
     }
 }
 
-/// Begins another second of refusals: logs how many of the last one had no line of their own.
-fn log_left_out(refusals: &AtomicU64) {
+/// Logs how many refusals of the last second were not logged, and starts a new second.
+fn log_unlogged_refusals(refusals: &AtomicU64) {
     let refused = refusals.swap(0, Ordering::Relaxed);
     let left_out = refused.saturating_sub(MAX_REFUSAL_LINES);
     if left_out > 0 {
-        tracing::warn!(left_out, "more were refused");
+        tracing::warn!(left_out, "more connections were refused");
     }
 }
 
-/// Listens where a gateway that takes over may listen, too.
+/// Listens with SO_REUSEPORT, so that a gateway that takes over can listen, too.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     const WAITING: i32 = 128;
     let family = match address {
@@ -389,7 +395,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A line in the log. Never a payload or a key.
+/// Logs an event. Never logs payloads or keys.
 fn log(peer: &Peer, event: &Event) {
     let Peer { id, address, .. } = peer;
     let direction = peer.direction.name();
@@ -399,7 +405,7 @@ fn log(peer: &Peer, event: &Event) {
             let session_id = peer.session_id.map(|id| hex(&id));
             tracing::info!(id, %address, direction, transport, session_id, "connected");
         }
-        Event::FellBack => tracing::info!(id, %address, "no answer by v2, is tried by v1"),
+        Event::FellBack => tracing::info!(id, %address, "no answer over v2, retrying over v1"),
         Event::Refused(refusal) => {
             tracing::warn!(%address, direction, limit = refusal.name(), "refused");
         }
@@ -419,7 +425,7 @@ fn log(peer: &Peer, event: &Event) {
     }
 }
 
-/// Tells systemd, if it has started the program and asks for that.
+/// Notifies systemd, if it started this process and expects notifications.
 fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -432,22 +438,22 @@ fn notify(state: &str) {
     let sent = address
         .and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
     if let Err(error) = sent {
-        tracing::warn!(%error, "cannot tell systemd {state}");
+        tracing::warn!(%error, "cannot send {state} to systemd");
     }
 }
 
-/// `--nats` in a build without it.
+/// Replaces `--nats` in a build without the feature.
 #[cfg(not(feature = "nats"))]
 mod events {
     use packetlane_gateway::{Event, Peer};
 
-    /// There are none.
+    /// Cannot exist.
     #[derive(Debug)]
     pub(super) enum Events {}
 
     impl Events {
         pub(super) fn start(_url: &str, _name: Option<&str>) -> Result<Self, String> {
-            Err("--nats is not in this build".to_owned())
+            Err("this build has no --nats".to_owned())
         }
 
         pub(super) fn publish(&self, _peer: &Peer, _event: &Event) -> bool {
@@ -461,8 +467,8 @@ mod events {
 
     pub(super) fn check(_url: &str) -> Result<(), String> {
         Err(
-            "--nats is not in this build: cargo run --release --features gateway,nats -- ..., or \
-             cargo install with --features gateway,nats"
+            "this build has no --nats; build with: cargo run --release --features gateway,nats -- \
+             ..., or cargo install with --features gateway,nats"
                 .to_owned(),
         )
     }

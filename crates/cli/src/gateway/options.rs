@@ -1,5 +1,5 @@
-//! The gateway's settings, from the command line and from a file. Both have the same names; the
-//! command line wins.
+//! The gateway's settings, from the command line and from a file. Both use the same names; the
+//! command line takes precedence.
 
 use crate::args::{self, HostPort};
 use clap::Args;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// A length of time, as in "5ms", "60s" or "25m".
+/// A duration, such as "5ms", "60s" or "25m".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(Duration);
 
@@ -23,7 +23,7 @@ impl std::str::FromStr for Span {
     fn from_str(text: &str) -> Result<Self, String> {
         let span = humantime::parse_duration(text);
         span.map(Self)
-            .map_err(|error| format!("{error} (as in 5ms, 60s or 25m)"))
+            .map_err(|error| format!("{error} (write it as in 5ms, 60s or 25m)"))
     }
 }
 
@@ -34,13 +34,13 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// How the log is written.
+/// Log formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LogFormat {
-    /// For people.
+    /// Lines of text
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line
     Json,
 }
 
@@ -48,115 +48,117 @@ pub(super) enum LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum IoName {
-    /// In one system call a turn.
+    /// One system call per turn for all sockets
     IoUring,
-    /// In a system call for each socket.
+    /// One system call per read and write
     Epoll,
 }
 
-/// What is set, on the command line or in the file.
+/// Settings from the command line or the file.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Options {
-    /// Accept peers here, by v2 or v1, and carry them to --node
+    /// Accept peers at this address, over v2 or v1, and relay them to --node
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<HostPort>,
-    /// Where the node listens, which is spoken to by v1
+    /// Address of the node, which is connected to over v1
     #[arg(long, value_name = "HOST:PORT")]
     node: Option<HostPort>,
-    /// Reach the node from one address for all peers. Otherwise each peer has a loopback address
-    /// of its own (127.x.y.z), so that the node's limits and bans work
+    /// Connect to the node from one address for all peers. By default, each peer gets its own
+    /// loopback address (127.x.y.z), so that the node's limits and bans work per peer
     #[arg(long)]
     same_address: bool,
-    /// Connections at --listen begin with a PROXY protocol v2 header, which says who the peer is:
-    /// behind a balancer. Let nobody else connect there: whoever does says what it likes
+    /// Expect a PROXY protocol v2 header with the peer's address on each connection to --listen.
+    /// Only load balancers should be able to connect there: anyone else can claim any address
     #[arg(long)]
     proxy_protocol: bool,
-    /// Be a SOCKS5 server here: for a node's -proxy=. Peers are reached by v2, or else by v1
+    /// Run a SOCKS5 server at this address, for the node's -proxy option. Reaches peers over v2, or
+    /// else over v1
     #[arg(long, value_name = "HOST:PORT")]
     socks: Option<HostPort>,
-    /// Let only those use --socks who show this user and password (RFC 1929): btcd's --proxyuser;
-    /// Bitcoin Core has none. What is given here, all users of this machine can see: give it in the
-    /// file of --config
+    /// Require this user and password from clients of --socks (RFC 1929), as with btcd's
+    /// --proxyuser. Bitcoin Core cannot send one. Other users of this machine can see the command
+    /// line: set it in --config instead
     #[arg(long, value_name = "NAME:PASSWORD", value_parser = socks_user)]
     #[serde(deserialize_with = "read_socks_user")]
     socks_user: Option<SocksUser>,
-    /// Accept connections of the node's here that a firewall has redirected (SO_ORIGINAL_DST)
+    /// Accept connections of the node's that a firewall redirects here (SO_ORIGINAL_DST)
     #[arg(long, value_name = "HOST:PORT")]
     transparent: Option<HostPort>,
-    /// The SOCKS5 server that reaches .onion names
+    /// SOCKS5 server that reaches .onion names
     #[arg(long, value_name = "HOST:PORT")]
     tor: Option<HostPort>,
-    /// Do not say in the node's version message that it speaks v2
+    /// Do not set the v2 service bit in the node's version message
     #[arg(long)]
     no_advertise: bool,
-    /// The network
-    #[arg(long, value_parser = args::network_parser(), help = "The network [default: main]")]
+    /// Bitcoin network
+    #[arg(long, value_parser = args::network_parser(), help = "Bitcoin network [default: main]")]
     #[serde(deserialize_with = "network")]
     network: Option<Network>,
-    /// Threads [default: one for each core]
+    /// Number of threads [default: one per core]
     #[arg(long, value_name = "N")]
     workers: Option<NonZero<usize>>,
-    /// How sockets are read and written [default: io-uring where the kernel allows it]
-    #[arg(long, value_name = "WAY")]
+    /// How sockets are read and written [default: io-uring if the kernel allows it, else epoll]
+    #[arg(long, value_name = "METHOD")]
     io: Option<IoName>,
-    /// Sleep that long between turns: more packets in each batch, less CPU time, later messages
-    /// [default: not at all]
+    /// Sleep this long between turns. Saves CPU time through larger batches, but delays messages
+    /// [default: 0s]
     #[arg(long, value_name = "TIME")]
     turn: Option<Span>,
-    /// From the connection to the end of the handshake [default: 60s, as nodes have it]
+    /// Timeout from the connection to the end of the handshake [default: 60s, as in Bitcoin Core]
     #[arg(long, value_name = "TIME")]
     handshake: Option<Span>,
-    /// How long a peer may send nothing [default: 25m; nodes ping every 2 minutes]
+    /// Timeout for a peer that sends nothing [default: 25m; nodes ping every 2 minutes]
     #[arg(long, value_name = "TIME")]
     idle: Option<Span>,
-    /// Inbound connections at a time [default: 20000, or what file descriptors suffice for]
+    /// Maximum inbound connections [default: 20000, or fewer if the limit on open files is lower]
     #[arg(long, value_name = "N")]
     connections: Option<usize>,
-    /// The node's own connections at a time (--socks, --transparent). Inbound ones never take their
-    /// place [default: 5000, or half of what file descriptors suffice for]
+    /// Maximum connections of the node's own (--socks, --transparent). Inbound connections cannot
+    /// use them up [default: 5000, or fewer if the limit on open files is lower]
     #[arg(long, value_name = "N")]
     outbound_connections: Option<usize>,
-    /// Inbound connections that have not shaken hands [default: 10000]
+    /// Maximum inbound connections whose handshake is not done [default: 10000]
     #[arg(long, value_name = "N")]
     half_open: Option<usize>,
-    /// Of these, from one address; and of clients that have not shown the password of --socks-user
+    /// The same per address. Also limits clients that have not shown the password of --socks-user
     /// [default: 64]
     #[arg(long, value_name = "N")]
     half_open_address: Option<usize>,
-    /// Of these, from one network group (an IPv4 /16 or an IPv6 /32) [default: 2000]
+    /// The same per network group (an IPv4 /16 or an IPv6 /32) [default: 2000]
     #[arg(long, value_name = "N")]
     half_open_group: Option<usize>,
-    /// Bytes that may wait for a side that does not read them; then the other is not read
+    /// Maximum bytes queued for a side that does not read. Above it, the other side is not read
     /// [default: 1048576]
     #[arg(long, value_name = "BYTES")]
     queued: Option<usize>,
-    /// Memory of what waits in all inbound connections, in bytes; above, those that hold the most
-    /// are closed [default: 1073741824]
+    /// Maximum memory for data queued in all inbound connections, in bytes. Above it, the
+    /// connections that hold the most are closed [default: 1073741824]
     #[arg(long, value_name = "BYTES")]
     memory: Option<usize>,
-    /// The same of the node's own connections [default: 268435456]
+    /// The same for the node's own connections [default: 268435456]
     #[arg(long, value_name = "BYTES")]
     outbound_memory: Option<usize>,
-    /// How long a peer may take nothing of what waits for it [default: 20m, as nodes have it]
+    /// Timeout for a peer that reads nothing of what is queued for it [default: 20m, as in Bitcoin
+    /// Core]
     #[arg(long, value_name = "TIME")]
     stalled: Option<Span>,
-    /// How long connections may go on after SIGTERM [default: 30s]
+    /// How long connections may continue after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME")]
     drain: Option<Span>,
-    /// Serve /metrics (Prometheus), /healthz and /peers (JSON) here. /peers is for clients that name
-    /// the host as it is named here, by an address, or as localhost
+    /// Serve /metrics (Prometheus), /healthz and /peers (JSON) at this address. /peers requires a
+    /// Host header with this HOST, an IP address or localhost
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<HostPort>,
-    /// Publish what happens to peers as JSON to NATS JetStream, such as nats://127.0.0.1:4222:
-    /// subject packetlane.gateway.NAME, stream packetlane_gateway. The user and the password are
-    /// taken from PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
+    /// Publish peer events as JSON to NATS JetStream at this URL, such as nats://127.0.0.1:4222:
+    /// subject packetlane.gateway.NAME, stream packetlane_gateway. User and password come from
+    /// PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
-    /// The node's name for NATS [default: the machine's]
+    /// Name of this node in NATS subjects [default: the host name]
     #[arg(long)]
     name: Option<String>,
-    /// How the log is written, to standard error [default: text]
+    /// Format of the log on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
 }
@@ -164,7 +166,7 @@ pub(super) struct Options {
 fn socks_user(text: &str) -> Result<SocksUser, &'static str> {
     let user = text.split_once(':');
     let user = user.and_then(|(name, pass)| SocksUser::new(name.as_bytes(), pass.as_bytes()));
-    user.ok_or("expected NAME:PASSWORD, each of 1 to 255 bytes")
+    user.ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
 }
 
 fn read_socks_user<'de, D: Deserializer<'de>>(
@@ -179,7 +181,9 @@ fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Network>
     let name = String::deserialize(deserializer)?;
     match args::network(&name) {
         Some(network) => Ok(Some(network)),
-        None => Err(serde::de::Error::custom(format!("no network {name:?}"))),
+        None => Err(serde::de::Error::custom(format!(
+            "unknown network {name:?}"
+        ))),
     }
 }
 
@@ -187,18 +191,18 @@ impl Options {
     /// Reads a TOML file.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", Name(file));
-        // A password may be in it.
+        // The text may contain a password.
         let text = packetlane_files::read_text(file).map_err(|error| failed(&error))?;
         let text = Zeroizing::new(text);
         toml::from_str(&text).map_err(|error| {
-            // One line: where, and what.
+            // One line: where and what.
             let start = error.span().map_or(0, |span| span.start);
             let line = 1 + text[..start].matches('\n').count();
             failed(&format!("line {line}: {}", error.message()))
         })
     }
 
-    /// These, and where they say nothing, those of the file.
+    /// Fills in the options that are not set from the file.
     pub(super) fn or(self, file: Self) -> Self {
         Self {
             listen: self.listen.or(file.listen),
@@ -233,8 +237,8 @@ impl Options {
         }
     }
 
-    /// What they say, for a process that may have `files` files open. A name stands for its first
-    /// address, by IPv4 if it has one: may wait for a name server.
+    /// Converts to settings, for a process that may have `files` open files. Resolves names, IPv4
+    /// first, so this may block on a name server.
     pub(super) fn settings(&self, files: u64) -> Result<Settings, String> {
         let resolve = |name: &str, address: &Option<HostPort>| match address {
             Some(address) => match address.resolve() {
@@ -250,7 +254,7 @@ impl Options {
             resolve("node", &self.node)?,
         ) {
             (Some(listen), Some(node)) if listen == node => {
-                return Err(format!("listen and node are both {node}"));
+                return Err(format!("listen and node have the same address, {node}"));
             }
             (Some(listen), Some(node)) => Some(Inbound {
                 listen,
@@ -259,27 +263,31 @@ impl Options {
                 proxy_protocol: self.proxy_protocol,
             }),
             (None, None) if self.proxy_protocol => {
-                return Err("proxy-protocol without listen and node".into());
+                return Err("proxy-protocol needs listen and node".into());
             }
             (None, None) => None,
-            (Some(_), None) => return Err("listen without node: where does it listen?".into()),
-            (None, Some(_)) => return Err("node without listen: where to accept peers?".into()),
+            (Some(_), None) => return Err("listen needs node: the address of the node".into()),
+            (None, Some(_)) => {
+                return Err("node needs listen: the address to accept peers at".into());
+            }
         };
         if inbound.is_none() && socks.is_none() && transparent.is_none() {
-            return Err("nothing to do: --listen and --node, --socks or --transparent".into());
+            return Err(
+                "nothing to do: give --listen and --node, --socks, or --transparent".into(),
+            );
         }
         if self.socks_user.is_some() && socks.is_none() {
-            return Err("socks-user without socks".into());
+            return Err("socks-user needs socks".into());
         }
         let engine = Engine::detect().map_err(|error| error.to_string())?;
         let network = self.network.unwrap_or(Network::Mainnet);
         let default = Settings::new(network, engine);
         let workers = self.workers.unwrap_or(default.workers);
-        // Each connection has two sockets. Clients of --http, each worker's listeners and queues, logs
-        // and lookups of names take files, too.
+        // Each connection has two sockets. The rest is for HTTP clients, each worker's listeners
+        // and queues, logs and name lookups.
         let others = (64 + crate::http::MAX_CLIENTS + 8 * workers.get()) as u64;
         let for_links = (files.saturating_sub(others) / 2) as usize;
-        // Those for the node's own connections are kept for them.
+        // Reserve descriptors for the node's own connections.
         let for_outbound = match (inbound, socks.or(transparent)) {
             (_, None) => 0,
             (None, Some(_)) => for_links,
@@ -343,8 +351,8 @@ impl Options {
         self.drain.map_or(Duration::from_secs(30), |span| span.0)
     }
 
-    /// Where these options and `old` say the same of where to listen, `settings` get the addresses of
-    /// `before`: a name may have others by now, and a port may have been left to the system.
+    /// Keeps the addresses of listeners whose option did not change: a name may resolve differently
+    /// by now, and port 0 may have been replaced by the system.
     pub(super) fn keep_listening(&self, old: &Self, settings: &mut Settings, before: &Settings) {
         if self.socks == old.socks {
             settings.socks = before.socks;
@@ -361,16 +369,16 @@ impl Options {
         }
     }
 
-    /// The names of those that differ from these, and that a running gateway has no way to change.
-    /// Those of [`Settings`] the gateway names itself.
-    pub(super) fn fixed(&self, other: &Self) -> Vec<&'static str> {
-        let fixed = [
+    /// The names of the options that differ and cannot change at run time, except those in
+    /// [`Settings`], which the gateway checks itself.
+    pub(super) fn restart_required(&self, other: &Self) -> Vec<&'static str> {
+        let options = [
             ("http", self.http != other.http),
             ("nats", self.nats != other.nats),
             ("name", self.name != other.name),
             ("log", self.log() != other.log()),
         ];
-        let differ = fixed.into_iter().filter(|(_, differs)| *differs);
+        let differ = options.into_iter().filter(|(_, differs)| *differs);
         differ.map(|(name, _)| name).collect()
     }
 }
@@ -384,9 +392,9 @@ mod tests {
         toml::from_str(text).unwrap()
     }
 
-    /// A name that leads elsewhere now, and a port that the system gave, are no change.
+    /// A name that resolves differently, and a port chosen by the system, are not changes.
     #[test]
-    fn what_is_written_as_before_listens_as_before() {
+    fn unchanged_options_keep_their_listeners() {
         let text = "listen = 'localhost:0'\nnode = '127.0.0.1:2'\nsocks = '127.0.0.1:0'";
         let old = parse(text);
         let mut before = old.settings(1000).unwrap();
@@ -420,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_of_all_threads() {
+    fn limits_apply_to_all_threads_together() {
         let options = parse(
             "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\nworkers = 8\nhalf-open = 64\n\
              connections = 100\nmemory = 1000\noutbound-connections = 50\noutbound-memory = 500\n\
@@ -432,9 +440,9 @@ mod tests {
         assert_eq!(limits.outbound_connections, 50);
     }
 
-    /// Inbound connections leave files for those of the node, however few there are.
+    /// However few descriptors there are, inbound connections leave some for the node's own.
     #[test]
-    fn few_files_are_few_connections() {
+    fn few_descriptors_mean_few_connections() {
         let both = "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\nsocks = '127.0.0.1:3'\n";
         let inbound = "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\n";
         let outbound = "transparent = '127.0.0.1:3'\n";
@@ -455,16 +463,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn contradictory_settings_are_errors() {
         for (text, expected) in [
             ("", "nothing to do"),
             ("tor = '127.0.0.1:9050'", "nothing to do"),
-            ("proxy-protocol = true", "proxy-protocol without listen"),
-            ("listen = '127.0.0.1:1'", "listen without node"),
-            ("node = '127.0.0.1:1'", "node without listen"),
+            ("proxy-protocol = true", "proxy-protocol needs listen"),
+            ("listen = '127.0.0.1:1'", "listen needs node"),
+            ("node = '127.0.0.1:1'", "node needs listen"),
             (
                 "listen = '127.0.0.1:1'\nnode = 'localhost:1'",
-                "both 127.0.0.1:1",
+                "the same address, 127.0.0.1:1",
             ),
             (
                 "socks = 'no.such.name.invalid:1'",
@@ -472,7 +480,7 @@ mod tests {
             ),
             (
                 "transparent = '127.0.0.1:1'\nsocks-user = 'a:b'",
-                "socks-user without socks",
+                "socks-user needs socks",
             ),
         ] {
             let error = parse(text).settings(1 << 20).unwrap_err();

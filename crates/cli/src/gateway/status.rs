@@ -1,10 +1,10 @@
-//! What a gateway tells while it runs: metrics, health and peers.
+//! What a running gateway serves over HTTP: metrics, health and peers.
 
 use crate::http::{METRICS_TYPE, Page, Text, head, label, metric};
 use crate::report::hex;
 use crate::sync::{lock, read};
 use packetlane_gateway::{
-    Close, Direction, Event, Gateway, Passed, Peer, Refusal, Transport, Turns, TypeCount,
+    Close, Direction, Event, Gateway, Peer, Refusal, Traffic, Transport, Turns, TypeCount,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,11 +12,11 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, RwLock};
 use tracing_appender::non_blocking::ErrorCounter;
 
-/// What happened to peers until now.
+/// Counts of peer events.
 #[derive(Debug)]
 pub(super) struct Counts {
     inner: Mutex<Inner>,
-    /// Lines of the log that were not written.
+    /// Counts log lines that were dropped.
     lost_lines: ErrorCounter,
 }
 
@@ -29,12 +29,13 @@ struct Inner {
     refused: BTreeMap<&'static str, u64>,
     /// By cause.
     closed: BTreeMap<&'static str, u64>,
-    /// Events that NATS never gets.
+    /// Events that were dropped instead of published.
     dropped_events: u64,
 }
 
 impl Counts {
-    /// Zero of everything: a counter that came with its first event would hide it from `increase()`.
+    /// Starts every counter at zero: `increase()` misses the first event of a counter that appears
+    /// with it.
     pub(super) fn new(lost_lines: ErrorCounter) -> Self {
         let zeros = |names: &[&'static str]| names.iter().map(|&name| (name, 0)).collect();
         let connected = by_kind().filter(|(_, transport)| *transport != Transport::Unknown.name());
@@ -70,13 +71,13 @@ impl Counts {
     }
 }
 
-/// All directions with all transports.
+/// All pairs of direction and transport.
 fn by_kind() -> impl Iterator<Item = (&'static str, &'static str)> {
     let transports = |direction| Transport::NAMES.iter().map(move |&name| (direction, name));
     Direction::NAMES.iter().copied().flat_map(transports)
 }
 
-/// A type's name, or what stands for all types that are not counted by name.
+/// The name of a message type, or "(others)" for the types that are not counted by name.
 fn type_name(count: &TypeCount) -> &str {
     let message_type = count.message_type.as_ref();
     message_type.map_or("(others)", |message_type| message_type.name())
@@ -84,7 +85,7 @@ fn type_name(count: &TypeCount) -> &str {
 
 /// A peer at `/peers`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Shown {
+pub(super) struct PeerJson {
     pub(super) id: u64,
     pub(super) address: String,
     pub(super) direction: String,
@@ -93,37 +94,37 @@ pub(super) struct Shown {
     decoys: u64,
     pub(super) age_s: f64,
     pub(super) cpu_us: u64,
-    pub(super) received: Way,
-    pub(super) sent: Way,
+    pub(super) received: TrafficJson,
+    pub(super) sent: TrafficJson,
 }
 
-/// What passed one way, at `/peers`.
+/// Traffic in one direction, at `/peers`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Way {
+pub(super) struct TrafficJson {
     pub(super) bytes: u64,
     pub(super) messages: u64,
-    /// A gateway of an earlier version does not tell.
+    /// Missing in the answer of an older gateway.
     #[serde(default)]
     ignored: u64,
     types: BTreeMap<String, [u64; 2]>,
 }
 
-impl From<&Passed> for Way {
-    fn from(passed: &Passed) -> Self {
-        let types = passed.types.iter().map(|count| {
+impl From<&Traffic> for TrafficJson {
+    fn from(traffic: &Traffic) -> Self {
+        let types = traffic.types.iter().map(|count| {
             let name = type_name(count).to_owned();
             (name, [count.messages, count.bytes])
         });
         Self {
-            bytes: passed.bytes,
-            messages: passed.messages(),
-            ignored: passed.ignored,
+            bytes: traffic.bytes,
+            messages: traffic.messages(),
+            ignored: traffic.ignored,
             types: types.collect(),
         }
     }
 }
 
-impl From<&Peer> for Shown {
+impl From<&Peer> for PeerJson {
     fn from(peer: &Peer) -> Self {
         Self {
             id: peer.id,
@@ -140,7 +141,7 @@ impl From<&Peer> for Shown {
     }
 }
 
-/// What is served at `path`.
+/// The page at `path`.
 pub(super) fn page(
     path: &str,
     gateway: &Arc<RwLock<Gateway>>,
@@ -148,7 +149,7 @@ pub(super) fn page(
 ) -> Option<Page> {
     let (gateway, counts) = (Arc::clone(gateway), Arc::clone(counts));
     let (content_type, text) = match path {
-        // Asks no thread of the gateway, and does not wait while its settings change.
+        // Asks no thread of the gateway, and does not wait while settings change.
         "/healthz" => match gateway.try_read() {
             Ok(gateway) if gateway.has_ended() => return None,
             _ => ("text/plain", Text::Ready("ok\n".to_owned())),
@@ -162,7 +163,8 @@ pub(super) fn page(
         }
         "/peers" => {
             let make = move || {
-                let peers: Vec<Shown> = read(&gateway).peers().iter().map(Shown::from).collect();
+                let peers: Vec<PeerJson> =
+                    read(&gateway).peers().iter().map(PeerJson::from).collect();
                 serde_json::to_string(&peers).ok()
             };
             ("application/json", Text::Slow(Box::new(make)))
@@ -176,13 +178,13 @@ pub(super) fn page(
     })
 }
 
-/// All metrics.
+/// Renders all metrics.
 fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     let mut out = String::new();
     out += &head(
         "packetlane_gateway_connections",
         "gauge",
-        "Connections that are there.",
+        "Open connections.",
     );
     let mut connections: BTreeMap<_, u64> = by_kind().map(|kind| (kind, 0)).collect();
     for peer in peers {
@@ -199,7 +201,7 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     out += &head(
         "packetlane_gateway_connected_total",
         "counter",
-        "Connections over which messages began to pass.",
+        "Connections whose handshake was completed.",
     );
     for ((direction, transport), number) in &inner.connected {
         let _ = writeln!(
@@ -210,20 +212,20 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     out += &metric(
         "packetlane_gateway_fell_back_total",
         "counter",
-        "Peers that did not answer by v2, and were tried by v1.",
+        "Peers that did not answer over v2 and were retried over v1.",
         inner.fell_back,
     );
     let named = [
         (
             "refused",
             "limit",
-            "Connections that a limit refused.",
+            "Connections refused, by the limit that was reached.",
             &inner.refused,
         ),
         (
             "closed",
             "cause",
-            "Connections that have ended.",
+            "Connections closed, by cause.",
             &inner.closed,
         ),
     ];
@@ -239,50 +241,50 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     out += &metric(
         "packetlane_gateway_dropped_events_total",
         "counter",
-        "Events that were not published, because too many were held back from NATS.",
+        "Events dropped because too many were queued for NATS.",
         inner.dropped_events,
     );
     out += &metric(
         "packetlane_gateway_dropped_log_lines_total",
         "counter",
-        "Lines of the log that were not written, because too many waited.",
+        "Log lines dropped because too many were queued.",
         counts.lost_lines.dropped_lines(),
     );
     drop(inner);
     let (mut bytes, mut ignored) = ([0; 2], [0; 2]);
     let mut messages = [(); 2].map(|()| BTreeMap::<&str, u64>::new());
     for turns in turns {
-        for (way, passed) in [&turns.received, &turns.sent].into_iter().enumerate() {
-            bytes[way] += passed.bytes;
-            ignored[way] += passed.ignored;
-            for count in &passed.types {
-                *messages[way].entry(type_name(count)).or_default() += count.messages;
+        for (index, traffic) in [&turns.received, &turns.sent].into_iter().enumerate() {
+            bytes[index] += traffic.bytes;
+            ignored[index] += traffic.ignored;
+            for count in &traffic.types {
+                *messages[index].entry(type_name(count)).or_default() += count.messages;
             }
         }
     }
-    let ways = ["received", "sent"];
+    let directions = ["received", "sent"];
     out += &head(
         "packetlane_gateway_bytes_total",
         "counter",
-        "Bytes from peers and to them.",
+        "Bytes received from peers and sent to them.",
     );
-    for (way, bytes) in ways.iter().zip(bytes) {
+    for (direction, bytes) in directions.iter().zip(bytes) {
         let _ = writeln!(
             out,
-            "packetlane_gateway_bytes_total{{direction=\"{way}\"}} {bytes}"
+            "packetlane_gateway_bytes_total{{direction=\"{direction}\"}} {bytes}"
         );
     }
     out += &head(
         "packetlane_gateway_messages_total",
         "counter",
-        "Messages from peers and to them. Types that are not of the protocol are counted together: \
-         a peer may invent as many as it likes.",
+        "Messages received from peers and sent to them. Types that are not part of the protocol are \
+         counted together.",
     );
-    for (way, messages) in ways.iter().zip(messages) {
+    for (direction, messages) in directions.iter().zip(messages) {
         for (name, number) in messages {
             let _ = writeln!(
                 out,
-                "packetlane_gateway_messages_total{{direction=\"{way}\",type=\"{}\"}} {number}",
+                "packetlane_gateway_messages_total{{direction=\"{direction}\",type=\"{}\"}} {number}",
                 label(name)
             );
         }
@@ -290,12 +292,12 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     out += &head(
         "packetlane_gateway_ignored_messages_total",
         "counter",
-        "Messages of v2 peers, and for them, that were dropped: of an unknown type, or damaged.",
+        "Messages from and to v2 peers that were dropped: unknown type, or damaged.",
     );
-    for (way, ignored) in ways.iter().zip(ignored) {
+    for (direction, ignored) in directions.iter().zip(ignored) {
         let _ = writeln!(
             out,
-            "packetlane_gateway_ignored_messages_total{{direction=\"{way}\"}} {ignored}"
+            "packetlane_gateway_ignored_messages_total{{direction=\"{direction}\"}} {ignored}"
         );
     }
     out += &head(

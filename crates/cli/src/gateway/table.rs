@@ -1,6 +1,6 @@
-//! `gateway peers`: the peers of a running gateway, live, or once into a pipe.
+//! `gateway peers`: the peers of a running gateway, live in a terminal or once into a pipe.
 
-use super::status::Shown;
+use super::status::PeerJson;
 use crate::args::HostPort;
 use crate::screen::{Column, Content, Period, Screen, age, lines, short};
 use crate::stop::Signal;
@@ -13,43 +13,44 @@ use std::io::{self, IsTerminal as _, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a running gateway may take to answer.
+/// How long the gateway may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The longest answer, in bytes: a peer takes some 2 kB, and a gateway has tens of thousands.
+/// Maximum length of the answer, in bytes. A peer takes about 2 kB, and a gateway may have tens of
+/// thousands.
 const MAX_ANSWER: usize = 256 << 20;
 
-/// How often it is asked.
+/// How often the gateway is asked.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How often signals and keys are looked for.
+/// How often signals and keys are checked.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What to sort by.
+/// Sort order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Sort {
-    /// CPU time, the costliest first
+    /// CPU time, highest first
     Cpu,
-    /// Messages, both ways
+    /// Messages in both directions
     Messages,
-    /// Bytes, both ways
+    /// Bytes in both directions
     Bytes,
-    /// Age, the oldest first
+    /// Age, oldest first
     Age,
-    /// The gateway's number of the peer
+    /// The gateway's id of the peer
     Id,
 }
 
-/// What the gateway has said of its peers: now, and the time before.
+/// The last two answers of the gateway.
 #[derive(Default)]
 struct Peers {
-    now: Vec<Shown>,
-    before: HashMap<u64, Shown>,
+    now: Vec<PeerJson>,
+    before: HashMap<u64, PeerJson>,
 }
 
-/// What a peer does in a second.
+/// A peer's rates per second.
 struct Rates<'p> {
-    peer: &'p Shown,
+    peer: &'p PeerJson,
     cpu_ms: f64,
     received: f64,
     sent: f64,
@@ -58,9 +59,9 @@ struct Rates<'p> {
 }
 
 impl<'p> Rates<'p> {
-    fn of(peer: &'p Shown, before: Option<&Shown>) -> Self {
+    fn of(peer: &'p PeerJson, before: Option<&PeerJson>) -> Self {
         let seconds = peer.age_s - before.map_or(0.0, |before| before.age_s);
-        let rate = |of: &dyn Fn(&Shown) -> u64| {
+        let rate = |of: &dyn Fn(&PeerJson) -> u64| {
             let more = of(peer).saturating_sub(before.map_or(0, of));
             more as f64 / seconds.max(0.001)
         };
@@ -74,7 +75,7 @@ impl<'p> Rates<'p> {
         }
     }
 
-    /// The lowest first.
+    /// The sort key, ascending.
     fn key(&self, sort: Sort) -> f64 {
         match sort {
             Sort::Cpu => -self.cpu_ms,
@@ -153,7 +154,7 @@ impl Content for Peers {
 
 impl Peers {
     /// Asks the gateway again.
-    fn look(&mut self, address: &HostPort) -> Result<(), String> {
+    fn refresh(&mut self, address: &HostPort) -> Result<(), String> {
         let (_, now) = fetch(address)?;
         let before = std::mem::replace(&mut self.now, now);
         self.before = before.into_iter().map(|peer| (peer.id, peer)).collect();
@@ -169,27 +170,27 @@ pub(super) fn show(address: &HostPort, json: bool, sort: Sort) -> Result<(), Box
         return Ok(());
     }
     let mut peers = Peers::default();
-    peers.look(address)?;
+    peers.refresh(address)?;
     if !io::stdout().is_terminal() {
         print(format_args!("{}", lines(&peers, sort, usize::MAX)));
         return Ok(());
     }
     let signal = Signal::catch()?;
     let mut screen = Screen::open(sort)?;
-    let mut looked = Instant::now();
+    let mut refreshed = Instant::now();
     screen.show(&peers)?;
-    while !signal.has_come() && screen.obey(&peers)? {
+    while !signal.has_come() && screen.handle_keys(&peers)? {
         std::thread::sleep(POLL);
-        if looked.elapsed() >= EVERY {
-            screen.view.notice = peers.look(address).err();
-            looked = Instant::now();
+        if refreshed.elapsed() >= EVERY {
+            screen.view.notice = peers.refresh(address).err();
+            refreshed = Instant::now();
             screen.show(&peers)?;
         }
     }
     Ok(())
 }
 
-/// What the gateway at `address` says at `/peers`, as JSON and as what that stands for.
+/// Fetches `/peers`; returns the text and the parsed JSON.
 fn fetch<T: DeserializeOwned>(address: &HostPort) -> Result<(String, T), String> {
     let fetched = address.resolve().map_err(io::Error::other);
     let fetched = fetched.and_then(|addresses| {
@@ -197,15 +198,15 @@ fn fetch<T: DeserializeOwned>(address: &HostPort) -> Result<(String, T), String>
         let value = serde_json::from_str(&text)?;
         Ok((text, value))
     });
-    fetched.map_err(|error| format!("no gateway serves at {address}: {error}"))
+    fetched.map_err(|error| format!("no gateway answers at {address}: {error}"))
 }
 
-/// What is at `/peers` at the first of `addresses` that can be connected to.
+/// Fetches `/peers` from the first of `addresses` that accepts the connection.
 fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
     let end = Instant::now() + LIMIT;
     let mut connected = Err(late());
     for (place, address) in addresses.iter().enumerate() {
-        // One that does not answer leaves time for the next.
+        // An address that does not answer leaves time for the next ones.
         let share = left(end)? / (addresses.len() - place) as u32;
         connected = TcpStream::connect_timeout(address, share);
         if connected.is_ok() {
@@ -213,11 +214,11 @@ fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
         }
     }
     let mut stream = connected?;
-    // By its address: the server need not know its name.
+    // An address, because the server need not know its name.
     let peer = stream.peer_addr()?;
     // Without the scope of an IPv6 address.
     let host = SocketAddr::new(peer.ip(), peer.port());
-    // In one piece: a server that answers the first of several and closes resets the connection.
+    // In one write: a server that answers the first packet and closes would reset the connection.
     let request = format!("GET /peers HTTP/1.1\r\nHost: {host}\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let (mut answer, mut piece) = (Vec::new(), vec![0; 1 << 16]);
@@ -231,7 +232,7 @@ fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
             Err(error) => return Err(error),
         }
         if answer.len() > MAX_ANSWER {
-            return Err(io::Error::other("its answer is too long"));
+            return Err(io::Error::other("the answer is too long"));
         }
     }
     let answer = String::from_utf8(answer).map_err(io::Error::other)?;
@@ -240,12 +241,12 @@ fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
         _ => {
             let line = answer.lines().next().unwrap_or_default();
             let line = printable(&line.as_bytes()[..line.len().min(80)]);
-            Err(io::Error::other(format!("it answers {line:?}")))
+            Err(io::Error::other(format!("got the answer {line:?}")))
         }
     }
 }
 
-/// The time until `end`.
+/// The time left until `end`.
 fn left(end: Instant) -> io::Result<Duration> {
     match end.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(late()),
@@ -256,7 +257,7 @@ fn left(end: Instant) -> io::Result<Duration> {
 fn late() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
-        format!("no whole answer in {} seconds", LIMIT.as_secs()),
+        format!("no complete answer within {} seconds", LIMIT.as_secs()),
     )
 }
 
@@ -264,7 +265,7 @@ fn late() -> io::Error {
 mod tests {
     use super::*;
 
-    fn peer(id: u64, age_s: f64, cpu_us: u64, messages: u64) -> Shown {
+    fn peer(id: u64, age_s: f64, cpu_us: u64, messages: u64) -> PeerJson {
         let way = |messages: u64| {
             let bytes = messages * 100;
             serde_json::json!({"bytes": bytes, "messages": messages, "types": {}})
@@ -275,7 +276,7 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// Serves the same bytes to everybody, a piece at a time.
+    /// Sends the same bytes to every client, piece by piece.
     fn serve(pieces: impl Iterator<Item = Vec<u8>> + Clone + Send + 'static) -> HostPort {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -299,22 +300,25 @@ mod tests {
         fetch::<serde_json::Value>(&serve(pieces)).unwrap_err()
     }
 
-    /// Whatever is there, it takes no more than its time and its room.
+    /// Whatever answers, time and memory are limited.
     #[test]
-    fn what_is_read_of_an_answer_is_bounded() {
+    fn time_and_length_of_an_answer_are_limited() {
         let begun = Instant::now();
         let slowly = std::iter::repeat_with(|| {
             std::thread::sleep(LIMIT / 20);
             vec![b' ']
         });
         let late = error(slowly);
-        assert!(late.ends_with("no whole answer in 10 seconds"), "{late}");
+        assert!(
+            late.ends_with("no complete answer within 10 seconds"),
+            "{late}"
+        );
         assert!(begun.elapsed() < 2 * LIMIT);
         let much = error(std::iter::repeat_with(|| vec![b' '; 1 << 20]));
-        assert!(much.ends_with("its answer is too long"), "{much}");
+        assert!(much.ends_with("the answer is too long"), "{much}");
         let other = error(std::iter::once(b"SSH-2.0-x\x1b[2J\r\n".to_vec()));
         assert!(
-            other.ends_with(r#"it answers "SSH-2.0-x\\x1b[2J""#),
+            other.ends_with(r#"got the answer "SSH-2.0-x\\x1b[2J""#),
             "{other}"
         );
         let torn = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[{\"id\"".to_vec();
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_all_and_of_the_last_look() {
+    fn rates_since_the_start_and_since_the_last_refresh() {
         let peers = Peers {
             now: vec![peer(1, 10.0, 50_000, 100), peer(2, 4.0, 40_000, 8)],
             before: [(1, peer(1, 8.0, 10_000, 98))].into(),

@@ -1,16 +1,16 @@
-//! Records from folders of Bitcoin Core's `-capturemessages`: messages and bytes, no time.
+//! Reads folders of Bitcoin Core's `-capturemessages`: messages and bytes, but no CPU time.
 
 use packetlane_p2p::capture::{CaptureError, RECEIVED_FILE, Reader, SENT_FILE};
 use packetlane_p2p::payload::Version;
 use packetlane_peers::{Connection, ConnectionType, Event, MAX_USER_AGENT, Record, Time};
 use std::path::{Path, PathBuf};
 
-/// Whether there is a capture at `path`: in the folder, or in folders below it.
+/// Whether the folder, or a folder in it, contains a capture.
 pub(super) fn is_capture(path: &Path) -> bool {
     !conversations(path).is_empty()
 }
 
-/// The folders with a conversation, by name.
+/// The folders that contain a conversation, by name.
 fn conversations(path: &Path) -> Vec<PathBuf> {
     let mut folders = vec![path.to_owned()];
     let below = path.read_dir().into_iter().flatten().flatten();
@@ -31,8 +31,8 @@ struct Peer {
     connection: Option<Connection>,
 }
 
-/// Reads a capture, each conversation as a peer of which its messages are known, and what is in the
-/// `version` of either side. Says what is wrong with files that are not whole.
+/// Reads a capture. Each conversation becomes a peer, with its messages and what both `version`
+/// messages say. Returns the errors of damaged files.
 pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError> {
     let mut peers: Vec<(i64, Peer)> = Vec::new();
     let mut damaged = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
     for (folder, number) in conversations(path).into_iter().zip(0..) {
         let (mut begins, mut ends) = (Time::MAX, 0);
         let (mut sent, mut received) = (None, None);
-        // Each direction is in order of time, but need not be.
+        // The times in a direction need not be in order.
         damaged.extend(each(&folder, |time, is_received, message_type, payload| {
             begins = begins.min(time);
             ends = ends.max(time);
@@ -67,7 +67,7 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
     if first > last {
         return damaged;
     }
-    // A window with nothing in it: so that no peer counts as one that was there before.
+    // An empty window, so that no peer counts as connected before the recording.
     to(&Record {
         time: first,
         event: Event::Window {
@@ -84,7 +84,7 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
                 event: Event::Connected { peer, connection },
             });
         }
-        let _said_above = each(&conversation.folder, |time, received, name, payload| {
+        let _reported_above = each(&conversation.folder, |time, received, name, payload| {
             let message_type = name.to_owned();
             let bytes = payload.len() as u64;
             let event = match received {
@@ -119,9 +119,9 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
     damaged
 }
 
-/// What the times and contents of the `version` messages that were sent and received say. Who
-/// connects speaks first. A node asks its block-relay peers for no transactions, nor its feelers,
-/// which count as the former here; manual connections are like full-relay ones. None without any
+/// Derives the kind of connection from the `version` messages. The side that connected sends its
+/// `version` first. A node asks block-relay-only peers for no transactions. Feelers look the same
+/// and are counted as such; manual connections look like full-relay ones. `None` without any
 /// `version`.
 fn connection(
     folder: &Path,
@@ -140,7 +140,7 @@ fn connection(
         text.chars().take(MAX_USER_AGENT).collect()
     };
     Some(Connection {
-        // Bitcoin Core names the folder after it, with underscores for colons.
+        // Bitcoin Core names the folder after the address, with underscores for colons.
         address: folder
             .file_name()
             .unwrap_or_default()
@@ -155,7 +155,7 @@ fn connection(
     })
 }
 
-/// The type of an outbound connection on which the node has sent this `version`.
+/// The type of an outbound connection on which the node sent this `version`.
 fn outbound(version: &Version) -> ConnectionType {
     match version.relay {
         true => ConnectionType::OutboundFullRelay,
@@ -163,8 +163,8 @@ fn outbound(version: &Version) -> ConnectionType {
     }
 }
 
-/// Each message of a conversation: when, whether it was received, its type and its payload. Says
-/// what is wrong with files that are not whole.
+/// Calls `to` with each message: time, whether it was received, type and payload. Returns the
+/// errors of damaged files.
 fn each(folder: &Path, mut to: impl FnMut(Time, bool, &str, &[u8])) -> Vec<CaptureError> {
     let mut damaged = Vec::new();
     for (name, received) in [(RECEIVED_FILE, true), (SENT_FILE, false)] {

@@ -1,4 +1,4 @@
-//! What is shown of each peer, whatever shows it: the live table, lines in a pipe, a subscriber.
+//! The figures shown for each peer, in the live table, in a pipe and in NATS messages.
 
 use crate::screen::{Column, Content, Period, age, short};
 use packetlane_p2p::payload::printable;
@@ -6,29 +6,29 @@ use packetlane_peers::tally::{Peer, Seen, Tally, ThreadCost};
 use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, Transport};
 use serde::Serialize;
 
-/// What to sort by.
+/// Sort order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
-    /// CPU time of receiving and sending, the costliest first
+    /// CPU time of receiving and sending, highest first
     Cpu,
     /// CPU time of receiving
     Receiving,
     /// CPU time of sending
     Sending,
-    /// Messages, both ways
+    /// Messages in both directions
     Messages,
-    /// Bytes, both ways
+    /// Bytes in both directions
     Bytes,
-    /// Age, the oldest first
+    /// Age, oldest first
     Age,
-    /// The node's number of the peer
+    /// The node's id of the peer
     Id,
 }
 
 /// A peer.
 #[derive(Serialize)]
 pub(super) struct Row {
-    /// The node's number of it.
+    /// The node's id of the peer.
     peer: i64,
     address: Option<String>,
     /// Direction and type of the connection.
@@ -37,47 +37,47 @@ pub(super) struct Row {
     /// v1 or v2.
     transport: Option<&'static str>,
     age_seconds: u64,
-    /// Whether it was there before, so that it is older by an unknown time.
+    /// Whether it connected before the observation, so that its age is only a lower bound.
     is_older: bool,
-    /// How much time the rates are of.
+    /// Observed time that the rates are based on.
     observed_seconds: f64,
-    /// CPU time; None if the source does not tell it.
+    /// CPU time; `None` if the source does not measure it.
     receiving_ms_per_second: Option<f64>,
     sending_ms_per_second: Option<f64>,
-    /// The standard error that sampling leaves in the sum of both.
+    /// Standard error of the sum of both, caused by sampling.
     error_ms_per_second: Option<f64>,
-    /// Messages; None if the source does not count them.
+    /// Messages; `None` if the source does not count them.
     received_per_second: Option<f64>,
     sent_per_second: Option<f64>,
     received_bytes_per_second: f64,
     sent_bytes_per_second: f64,
-    /// The type of message from it that has cost most since it was first seen.
+    /// The type of its messages that has cost most CPU time so far.
     costliest_type: Option<String>,
 }
 
 /// A node and its peers.
 #[derive(Serialize)]
 pub(super) struct Figures {
-    /// How much time was observed, in seconds, in so many windows; the share of the time; and
-    /// events that were lost. All since the source began.
+    /// Totals since the start: observed seconds, number of windows, observed share of the time, and
+    /// lost events.
     observed_seconds: f64,
     windows: u64,
     observed_share: f64,
     lost: u64,
-    /// The run time of the thread that processes messages. It is the sum of the next four.
+    /// CPU time of the thread that processes messages: the sum of the next four fields.
     message_thread_ms_per_second: Option<f64>,
-    /// What of it was for the peers in the list, and for those that have left. A peer's own figures
-    /// are of the time in which it was there, this is of all of the time.
+    /// Its CPU time for the listed peers, and for peers that have left. A peer's own rates cover
+    /// the time that it was connected; these cover all of the time.
     peers_ms_per_second: Option<f64>,
     left_ms_per_second: Option<f64>,
-    /// Its loop, which waits, wakes up and goes through the peers.
+    /// Its CPU time for the main loop: waiting, waking up and iterating over the peers.
     loop_ms_per_second: Option<f64>,
-    /// The rest, and its share.
+    /// Its CPU time that is not attributed to any of these, and that share.
     unaccounted_ms_per_second: Option<f64>,
     unaccounted_share: Option<f64>,
-    /// What the probes made it run longer while they looked; its own time is without that.
+    /// Additional CPU time caused by the probes while attached; not included in the fields above.
     probes_ms_per_second: Option<f64>,
-    /// The run time of the thread that has the sockets.
+    /// CPU time of the thread that handles the sockets.
     network_thread_ms_per_second: Option<f64>,
     pub(super) peers: Vec<Row>,
 }
@@ -126,7 +126,7 @@ impl Content for Tally {
     fn page(&self, sort: Sort, period: Period) -> (Vec<Vec<String>>, Vec<String>) {
         let figures = Figures::of(self, period, sort);
         let below = match self.windows() {
-            0 => vec!["looking at the node ...".to_owned()],
+            0 => vec!["waiting for the first window ...".to_owned()],
             _ => figures.summary(),
         };
         (figures.peers.iter().map(Row::cells).collect(), below)
@@ -134,7 +134,7 @@ impl Content for Tally {
 }
 
 impl Figures {
-    /// Of the peers that are connected.
+    /// Computes the figures of the connected peers.
     pub(super) fn of(tally: &Tally, period: Period, sort: Sort) -> Self {
         let connected = || tally.peers().filter(|(_, peer)| peer.gone().is_none());
         let peers = connected().map(|(number, peer)| Row::of(tally, number, peer, period));
@@ -175,9 +175,9 @@ impl Figures {
         }
     }
 
-    /// The lines below the table: totals, and what is not accounted for.
+    /// The lines below the table: totals, and time that is not attributed to peers.
     fn summary(&self) -> Vec<String> {
-        // Not `sum`, which is -0 for no peers.
+        // Not `sum`, which returns -0 for no peers.
         let sum = |of: &dyn Fn(&Row) -> Option<f64>| -> Option<f64> {
             let mut rates = self.peers.iter().map(of);
             rates.try_fold(0.0, |sum, rate| Some(sum + rate?))
@@ -216,23 +216,23 @@ impl Figures {
                     format!(" = {} ({} %)", parts.join(" + "), fixed(100.0 * share, 1))
                 }
                 _ if self.peers.is_empty() => String::new(),
-                _ => "; how much of it is whose, this source does not tell".to_owned(),
+                _ => "; this source cannot attribute it to peers".to_owned(),
             };
             lines.push(format!("message thread: {thread:.3} ms/s{rest}"));
         }
         if let Some(thread) = self.network_thread_ms_per_second {
             lines.push(format!(
-                "network thread: {thread:.3} ms/s (sockets, BIP324's decryption)"
+                "network thread: {thread:.3} ms/s (sockets and BIP324 decryption)"
             ));
         }
         if let Some(probes) = self.probes_ms_per_second {
             lines.push(format!(
-                "the probes: {probes:.3} ms/s more while they look, {:.3} ms/s over all of the time",
+                "probe overhead: {probes:.3} ms/s while attached, {:.3} ms/s on average",
                 probes * self.observed_share
             ));
         }
         lines.push(format!(
-            "seen: {:.1} s in {} windows, {:.1} % of the time; {} events lost",
+            "observed: {:.1} s in {} windows, {:.1} % of the time; {} events lost",
             self.observed_seconds,
             self.windows,
             100.0 * self.observed_share,
@@ -242,7 +242,7 @@ impl Figures {
     }
 }
 
-/// What was seen of a peer in a period.
+/// A peer's figures for a period.
 fn seen(peer: &Peer, period: Period) -> &Seen {
     match period {
         Period::All => &peer.seen,
@@ -250,7 +250,7 @@ fn seen(peer: &Peer, period: Period) -> &Seen {
     }
 }
 
-/// A number with so many digits after the point. What is rounded to 0 has no sign.
+/// Formats a number with `digits` decimals. A number that rounds to 0 has no sign.
 fn fixed(number: f64, digits: usize) -> String {
     let text = format!("{number:.digits$}");
     match text.strip_prefix('-') {
@@ -262,7 +262,7 @@ fn fixed(number: f64, digits: usize) -> String {
 impl Row {
     fn of(tally: &Tally, number: i64, peer: &Peer, period: Period) -> Self {
         let seen = seen(peer, period);
-        // Microseconds: so nanoseconds by these are milliseconds per second.
+        // In microseconds, so nanoseconds divided by it are milliseconds per second.
         let observed = seen.observed.max(1) as f64;
         let rate = |amount: u64| amount as f64 / observed * 1e6;
         let timed = |cpu_ns: u64| tally.timed().then_some(cpu_ns as f64 / observed);
@@ -293,7 +293,7 @@ impl Row {
         }
     }
 
-    /// The lowest first.
+    /// The sort key, ascending.
     fn key(&self, sort: Sort) -> f64 {
         let sum = |one: Option<f64>, other: Option<f64>| one.unwrap_or(0.0) + other.unwrap_or(0.0);
         match sort {
@@ -307,7 +307,7 @@ impl Row {
         }
     }
 
-    /// Its cells in the table. What is not known is a dash.
+    /// The cells of its row; a dash for an unknown value.
     fn cells(&self) -> Vec<String> {
         let dash = || "-".to_owned();
         let ms = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.3}"));
@@ -369,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Peer 1 costs 3 ms/s of receiving and 1 of sending, peer 2 more messages and bytes.
+    /// Peer 1 costs 3 ms/s of receiving and 1 ms/s of sending; peer 2 has more messages and bytes.
     fn tally() -> Tally {
         let mut tally = Tally::new();
         let calls = |ms: u64| Calls {
@@ -479,11 +479,14 @@ mod tests {
             "{below}"
         );
         assert!(
-            below.contains("the probes: 2.000 ms/s more while they look"),
+            below.contains("probe overhead: 2.000 ms/s while attached"),
             "{below}"
         );
         assert!(below.contains("7 events lost"), "{below}");
-        assert!(lines[11].starts_with("q end  sort by: c CPU"), "{lines:#?}");
+        assert!(
+            lines[11].starts_with("q quit  sort by: c CPU"),
+            "{lines:#?}"
+        );
 
         for (code, first) in [('m', "2"), ('i', "1"), ('a', "2"), ('r', "1"), ('b', "2")] {
             assert!(press(&mut view, key(code)));
@@ -494,9 +497,9 @@ mod tests {
             &mut view,
             KeyEvent::new(KeyCode::PageDown, KeyModifiers::NONE)
         ));
-        // Both fit, so there is nothing to turn to.
+        // Both rows fit, so there is nothing to scroll.
         assert_eq!(words(&drawn(&tally, &view, 130, 12)[1])[0], "2");
-        // One line for peers: the second.
+        // Space for only one row: the second.
         assert_eq!(words(&drawn(&tally, &view, 130, 6)[1])[0], "1");
         assert!(!press(&mut view, key('q')));
         assert!(!press(
@@ -505,7 +508,7 @@ mod tests {
         ));
     }
 
-    /// What those have cost that have left, over all of the time; and that the parts are the whole.
+    /// The sum includes the cost of peers that have left, and the parts add up to the whole.
     #[test]
     fn peers_that_have_left_are_in_the_sum() {
         let mut tally = tally();
@@ -550,15 +553,15 @@ mod tests {
         ];
         assert_eq!(parts, [1.5, 2.0, 1.5, 1.0].map(Some));
         assert_eq!(figures.message_thread_ms_per_second, Some(6.0));
-        // In the last window it was there, and cost nothing.
+        // In the last window it was still connected, and cost nothing.
         let figures = Figures::of(&tally, Period::Latest, Sort::Cpu);
         assert_eq!(figures.left_ms_per_second, Some(0.0));
         assert_eq!(figures.peers_ms_per_second, Some(2.0));
     }
 
-    /// A peer that was there before is older than it was watched, by nobody knows how much.
+    /// The age of a peer that connected before the observation is a lower bound.
     #[test]
-    fn an_age_that_is_not_known_says_so() {
+    fn a_lower_bound_of_an_age_is_marked() {
         let mut tally = Tally::new();
         let mut before = connected(3, 0);
         if let Event::Connected { connection, .. } = &mut before {
@@ -611,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_tells_bytes_alone() {
+    fn a_source_that_reports_only_bytes() {
         let mut tally = Tally::new();
         for event in [
             connected(5, 10 * SECOND),
@@ -659,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn without_peers_no_time_is_theirs() {
+    fn without_peers_no_time_is_attributed() {
         let mut tally = Tally::new();
         for event in [
             Event::Thread {
@@ -696,7 +699,7 @@ mod tests {
                 drawn(&empty, &view, width, height);
             }
         }
-        // What is left of a row when it is narrow.
+        // The columns that remain on a narrow terminal.
         let lines = drawn(&tally, &view, 30, 12);
         assert_eq!(
             lines[1].split_ascii_whitespace().collect::<Vec<_>>(),
@@ -705,7 +708,7 @@ mod tests {
         assert!(
             drawn(&empty, &view, 80, 12)
                 .join("\n")
-                .contains("looking at the node")
+                .contains("waiting for the first window")
         );
         assert!(
             drawn(&empty, &view, 80, 12)

@@ -1,4 +1,5 @@
-//! `packetlane peers watch` and `packetlane peers record`: a running node, seen in windows.
+//! `packetlane peers watch` and `packetlane peers record`: observe a running node in windows of
+//! time.
 
 use super::figures::Sort;
 use super::metrics::Metrics;
@@ -22,34 +23,34 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How many peers a pipe gets, if it is not told.
+/// Default number of peers listed in a pipe.
 const ROWS: usize = 30;
 
-/// How often signals and keys are looked for.
+/// How often signals and keys are checked.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How often --wait looks whether the node runs.
+/// How often --wait checks whether the node runs.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// How long a window of probes is, if it is not told.
+/// Default length of a window with probes.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// The variable with the password of --rpc-user.
+/// Environment variable with the password for --rpc-user.
 const PASSWORD: &str = "PACKETLANE_RPC_PASSWORD";
 
-/// Which node, how, and how closely.
+/// Which node to observe, and how.
 #[derive(Args)]
 pub(crate) struct Node {
-    /// The node's process; by default the one that serves --rpc on this machine, or the only one
-    /// that runs here, whoever's it is
+    /// Process id of the node [default: the process that serves --rpc on this machine, or the only
+    /// node that runs here]
     #[arg(long)]
     pid: Option<u32>,
-    /// Ask the node's RPC at HOST:PORT instead of putting probes into the node. Needs no
-    /// privilege; tells bytes by type of message, no counts, no CPU per peer. Over plain HTTP: for
-    /// loopback, or a tunnel
+    /// Query the node's RPC at HOST:PORT instead of attaching probes. Needs no privileges, but
+    /// gives only bytes by message type: no message counts, no CPU time per peer. Plain HTTP: use
+    /// it on loopback or through a tunnel
     #[arg(long, value_name = "HOST:PORT")]
     rpc: Option<String>,
-    /// The cookie file of the RPC; by default that in ~/.bitcoin of the chain with this port
+    /// Cookie file of the RPC [default: the one in ~/.bitcoin of the chain with this port]
     #[arg(
         long,
         value_name = "FILE",
@@ -57,43 +58,43 @@ pub(crate) struct Node {
         conflicts_with = "rpc_user"
     )]
     rpc_cookie: Option<PathBuf>,
-    /// The user of the RPC; the password is taken from the variable PACKETLANE_RPC_PASSWORD
+    /// User of the RPC. The password comes from the environment variable PACKETLANE_RPC_PASSWORD
     #[arg(long, value_name = "USER", requires = "rpc")]
     rpc_user: Option<String>,
-    /// With --rpc: probes too. The RPC then tells v1 or v2, network and age of the peers that were
-    /// there before
+    /// With --rpc: attach probes, too. The RPC then adds what probes cannot see: each peer's
+    /// transport (v1 or v2), and the network and age of peers that connected earlier
     #[arg(long, requires = "rpc")]
     probes: bool,
-    /// Look every SECONDS, or less often if that would exceed --cost
+    /// Observe every SECONDS, or less often to stay within --cost
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = crate::args::seconds)]
     every: Duration,
-    /// By how many per cent the probes may lengthen the run time of the node's message thread,
-    /// over all of the time
-    #[arg(long, value_name = "PER_CENT", default_value = "3", value_parser = per_cent)]
+    /// Maximum overhead of the probes, in per cent of the CPU time of the node's message thread,
+    /// averaged over time
+    #[arg(long, value_name = "PERCENT", default_value = "3", value_parser = per_cent)]
     cost: f64,
-    /// Leave the probes in the node all the time, whatever they cost: nothing is scaled up
+    /// Keep the probes attached all the time, whatever they cost. Nothing is extrapolated
     #[arg(long, conflicts_with_all = ["window", "cost"])]
     all: bool,
-    /// Look for SECONDS each time, 0.5 by default: what is seen in them is scaled up. The probes
-    /// are in the node only as long
+    /// Length of each observation, 0.5 by default. Probes are attached only during it, and the
+    /// results are extrapolated
     #[arg(long, value_name = "SECONDS", value_parser = crate::args::seconds)]
     window: Option<Duration>,
-    /// Wait until the node runs, and again each time it has ended
+    /// Wait until the node runs, and again whenever it ends
     #[arg(long, conflicts_with = "pid")]
     wait: bool,
-    /// End after SECONDS
+    /// Stop after SECONDS
     #[arg(long = "for", value_name = "SECONDS", value_parser = crate::args::seconds)]
     end: Option<Duration>,
 }
 
 impl Node {
-    /// Whether there are probes, which tell CPU time.
+    /// Whether probes are used. Only they measure CPU time per peer.
     fn has_probes(&self) -> bool {
         self.rpc.is_none() || self.probes
     }
 }
 
-/// Reads a share of 0.1 to 100 per cent.
+/// Parses a share of 0.1 to 100 per cent.
 fn per_cent(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(cost) if (0.1..=100.0).contains(&cost) => Ok(cost / 100.0),
@@ -101,28 +102,27 @@ fn per_cent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Show what each peer costs, live: a table in a terminal, lines in a pipe
+/// Show what each peer costs: a live table in a terminal, lines in a pipe
 #[derive(Args)]
 pub(crate) struct Watch {
     #[command(flatten)]
     node: Node,
-    /// What to sort by: CPU by default, or bytes with --rpc, which tells no CPU time. In the table
-    /// there are keys for it
+    /// Sort order [default: CPU time, or bytes with --rpc]; keys change it in the live table
     #[arg(long, value_enum)]
     sort: Option<Sort>,
-    /// How many peers to list in a pipe
+    /// Number of peers listed in a pipe
     #[arg(long, default_value_t = ROWS)]
     rows: usize,
-    /// Serve what was seen at http://HOST:PORT/metrics, for Prometheus. It is for whoever reaches
-    /// that address, and has the peers' addresses: 127.0.0.1:PORT is for this machine alone
+    /// Serve the figures for Prometheus at http://HOST:PORT/metrics. Anyone who can connect can
+    /// read the peers' addresses; 127.0.0.1:PORT limits it to this machine
     #[arg(long, value_name = "HOST:PORT")]
     prometheus: Option<HostPort>,
-    /// Publish each interval as JSON to NATS JetStream, such as nats://127.0.0.1:4222: subject
-    /// packetlane.peers.NAME, stream packetlane_peers. The user and the password are taken from
+    /// Publish each interval as JSON to NATS JetStream at this URL, such as nats://127.0.0.1:4222:
+    /// subject packetlane.peers.NAME, stream packetlane_peers. User and password come from
     /// PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
-    /// The node's name for NATS; by default the machine's
+    /// Name of this node in NATS subjects [default: the host name]
     #[arg(long, requires = "nats")]
     name: Option<String>,
 }
@@ -132,8 +132,9 @@ pub(crate) struct Watch {
 pub(crate) struct Recording {
     #[command(flatten)]
     node: Node,
-    /// The folder of Parquet files to make
-    file: PathBuf,
+    /// Folder to create for the recording, a set of Parquet files
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
 }
 
 /// Runs `peers watch`.
@@ -153,8 +154,8 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         ));
         if !metrics.address().ip().to_canonical().is_loopback() {
             complain(format_args!(
-                "warning: --prometheus can be reached from other machines: whoever reaches it can \
-                 read the peers' addresses"
+                "warning: --prometheus is open to other machines: anyone who can connect can read \
+                 the peers' addresses"
             ));
         }
     }
@@ -183,11 +184,11 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         nats,
     });
     live.borrow_mut().show()?;
-    let go_on = || !signal.has_come() && live.borrow_mut().obey();
+    let go_on = || !signal.has_come() && live.borrow_mut().handle_keys();
     let ended = watched.each_window(&go_on, &|text| live.borrow_mut().say(text), |records| {
         live.borrow_mut().take(records)
     });
-    // The terminal is as it was before anything else is said.
+    // Restore the terminal before anything else is printed.
     let Live {
         screen,
         failed,
@@ -202,11 +203,11 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// What `peers watch` shows, and where.
+/// The outputs of `peers watch`.
 struct Live {
     tally: Tally,
     screen: Option<Screen<Sort>>,
-    /// Whether a key has said to end, or the terminal has failed.
+    /// Whether a key has quit, or the terminal has failed.
     ended: bool,
     failed: Option<io::Error>,
     rows: usize,
@@ -216,23 +217,23 @@ struct Live {
 }
 
 impl Live {
-    /// Obeys keys: false if this is to end.
-    fn obey(&mut self) -> bool {
+    /// Handles keys. Returns false to stop.
+    fn handle_keys(&mut self) -> bool {
         if let Some(notice) = self.nats.as_ref().and_then(Nats::notice) {
             self.say(&notice);
         }
         let Some(screen) = &mut self.screen else {
-            // Looking costs the node something: not for nobody.
+            // Observing costs the node CPU time, so stop if nobody reads the results.
             return can_print() || self.metrics.is_some() || self.nats.is_some();
         };
-        match screen.obey(&self.tally) {
+        match screen.handle_keys(&self.tally) {
             Ok(go_on) => self.ended |= !go_on,
             Err(error) => self.fail(error),
         }
         !self.ended
     }
 
-    /// Tells the user, below the table if there is one.
+    /// Shows a notice, below the table if there is one.
     fn say(&mut self, text: &str) {
         let Some(screen) = &mut self.screen else {
             return complain(format_args!("{text}"));
@@ -243,7 +244,7 @@ impl Live {
         }
     }
 
-    /// The terminal has failed.
+    /// Records that the terminal has failed.
     fn fail(&mut self, error: io::Error) {
         self.ended = true;
         self.failed = Some(error);
@@ -282,7 +283,7 @@ impl Live {
     }
 }
 
-/// In a build without NATS there is none of these.
+/// Replaces the publisher in a build without NATS; cannot exist.
 #[cfg(not(feature = "nats"))]
 enum Nats {}
 
@@ -290,8 +291,8 @@ enum Nats {}
 impl Nats {
     fn connect(_url: &str, _name: Option<&str>) -> Result<Self, String> {
         Err(
-            "--nats is not in this build: cargo run --release --features peers,nats -- ..., or \
-             cargo install with --features peers,nats"
+            "this build has no --nats; build with: cargo run --release --features peers,nats -- ..., \
+             or cargo install with --features peers,nats"
                 .to_owned(),
         )
     }
@@ -312,16 +313,16 @@ impl Nats {
 /// Runs `peers record`.
 pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     let signal = Signal::within(LAST_PROBES)?;
-    // Before anything is put into the node.
-    let mut writer = Writer::create(&recording.file)?;
+    // Before any probe is attached.
+    let mut writer = Writer::create(&recording.folder)?;
     let go_on = &|| !signal.has_come();
     let say = &|text: &str| complain(format_args!("{text}"));
     let mut watched = match Watched::open(&recording.node, go_on, say) {
         Ok(watched) => watched,
         Err(error) => {
             drop(writer);
-            // The folder, which is empty.
-            let _ = std::fs::remove_dir(&recording.file);
+            // Remove the folder if it is empty.
+            let _ = std::fs::remove_dir(&recording.folder);
             return Err(error);
         }
     };
@@ -333,27 +334,27 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
             Ok(writer.write_if_due()?)
         })
     });
-    // Before the probes go, which takes its time.
+    // Before the probes are detached, which takes a while.
     let records = writer.finish()?;
     print(format_args!(
         "{records} records in {}\n",
-        Name(&recording.file)
+        Name(&recording.folder)
     ));
     ended
 }
 
-/// A node, and how it is watched.
+/// A node under observation.
 struct Watched<'n> {
     node: &'n Node,
     source: Box<dyn Source>,
     window: Duration,
-    /// None if the probes may cost anything, and stay in the node.
+    /// `None` if the probes stay attached, whatever they cost.
     pace: Option<Pace>,
     connected: Connected,
 }
 
 impl<'n> Watched<'n> {
-    /// None if `go_on` says no while it waits for the node.
+    /// Returns `None` if `go_on` turns false while it waits for the node.
     fn open(
         node: &'n Node,
         go_on: &dyn Fn() -> bool,
@@ -367,7 +368,7 @@ impl<'n> Watched<'n> {
             return Err("--window is longer than --every".into());
         }
         if node.window.is_some() && !node.has_probes() {
-            return Err("--window is for probes: by RPC all of the time is seen".into());
+            return Err("--window is only for probes; the RPC covers all of the time".into());
         }
         let source = attach_when_there(node, go_on, say)?;
         Ok(source.map(|source| Self {
@@ -379,8 +380,8 @@ impl<'n> Watched<'n> {
         }))
     }
 
-    /// Watches the node window by window until `go_on` says no or the end, and gives `take` the
-    /// records of each.
+    /// Observes the node window by window until `go_on` turns false or the time is up, and passes
+    /// the records of each window to `take`.
     fn each_window(
         &mut self,
         go_on: &dyn Fn() -> bool,
@@ -418,7 +419,7 @@ impl<'n> Watched<'n> {
             if self.node.end.is_some_and(|end| next >= begun + end) || !go_on() {
                 return Ok(());
             }
-            // What was seen is written by now: the probes go last.
+            // All records are written by now: detach the probes last.
             if self.pace.is_some() {
                 self.source.rest();
             }
@@ -429,7 +430,7 @@ impl<'n> Watched<'n> {
     }
 }
 
-/// Waits until `time`; false if `go_on` says no before.
+/// Waits until `time`. Returns false if `go_on` turns false first.
 fn wait_until(time: Instant, go_on: &dyn Fn() -> bool) -> bool {
     while go_on() {
         let left = time.saturating_duration_since(Instant::now());
@@ -441,7 +442,7 @@ fn wait_until(time: Instant, go_on: &dyn Fn() -> bool) -> bool {
     false
 }
 
-/// The peers that are connected, by a node's numbers.
+/// The connected peers, by the node's ids.
 #[derive(Default)]
 struct Connected {
     peers: BTreeSet<i64>,
@@ -456,7 +457,7 @@ impl Connected {
                 Event::Disconnected { peer } => {
                     self.peers.remove(peer);
                 }
-                // A source tells of each peer by one of these.
+                // Every source reports each peer with one of these.
                 Event::Connected { peer, .. } | Event::Calls { peer, .. } => {
                     self.peers.insert(*peer);
                 }
@@ -465,8 +466,7 @@ impl Connected {
         }
     }
 
-    /// Has all of them leave, as they do when the node ends: the next one numbers its peers from 0
-    /// again.
+    /// Disconnects all of them: the node has ended, and the next one starts with peer id 0 again.
     fn leave(&mut self) -> Vec<Record> {
         let peers = std::mem::take(&mut self.peers).into_iter();
         peers
@@ -478,7 +478,7 @@ impl Connected {
     }
 }
 
-/// Whether an error says that the node does not run, or not yet.
+/// Whether an error means that the node is not running, or not ready yet.
 fn is_absent(error: &(dyn Error + 'static)) -> bool {
     let error = error
         .downcast_ref::<SourceError>()
@@ -502,8 +502,8 @@ fn is_absent(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// Attaches to the node; with --wait as soon as it runs. None if `go_on` says no before. Says which
-/// node it is, and what is known of it.
+/// Attaches to the node; with --wait, as soon as it runs. Returns `None` if `go_on` turns false
+/// first. Reports which node it is, and what the source can measure.
 fn attach_when_there(
     node: &Node,
     go_on: &dyn Fn() -> bool,
@@ -518,7 +518,7 @@ fn attach_when_there(
         if !(node.wait && is_absent(&*error)) {
             return Err(error);
         }
-        // Each reason once.
+        // Print each reason once.
         let error = error.to_string();
         if error != said {
             say(&format!("{error}; waiting for it"));
@@ -545,7 +545,7 @@ fn attach(node: &Node, say: &dyn Fn(&str)) -> Result<Box<dyn Source>, Box<dyn Er
         Some(address) => {
             let process = match node.pid {
                 Some(_) => Some(process(node)?),
-                // Not any node that runs here: a tunnel leads elsewhere.
+                // With a remote RPC, a node on this machine may be a different one.
                 None if is_here(address) => Process::listening_on(rpc::port(address)?),
                 None => None,
             };
@@ -578,8 +578,9 @@ fn auth(node: &Node, address: &str) -> Result<Auth, Box<dyn Error>> {
         (Some(path), _) => Auth::Cookie(path.clone()),
         (None, Some(user)) => Auth::Password {
             user: user.clone(),
-            password: std::env::var(PASSWORD)
-                .map_err(|_| format!("--rpc-user needs the password in the variable {PASSWORD}"))?,
+            password: std::env::var(PASSWORD).map_err(|_| {
+                format!("--rpc-user needs the password in the environment variable {PASSWORD}")
+            })?,
         },
         (None, None) => Auth::default_cookie(rpc::port(address)?)?,
     })
@@ -596,12 +597,12 @@ fn is_here(address: &str) -> bool {
 fn probes(process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
     match packetlane_peers::probes::Probes::attach(process) {
         Ok(probes) => Ok(Box::new(probes)),
-        // Of a node that has ended meanwhile, that is the reason.
+        // If the node has ended meanwhile, report that instead.
         Err(error) => Err(process.threads().map_or_else(Box::from, |_| error.into())),
     }
 }
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 fn probes(_process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
-    Err("probes are for x86-64 Linux: use --rpc".into())
+    Err("probes need x86-64 Linux; use --rpc".into())
 }

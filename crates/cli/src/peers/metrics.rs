@@ -1,4 +1,4 @@
-//! `peers watch --prometheus`: what was seen, as metrics in Prometheus's text format.
+//! `peers watch --prometheus`: the figures as metrics in Prometheus's text format.
 
 use crate::args::HostPort;
 use crate::http::{METRICS_TYPE, Page, Server, Text, head, label, metric};
@@ -11,18 +11,17 @@ use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-/// Peers that have series of their own: those that cost most. A node has 200 at most, if it is
-/// not told otherwise.
+/// Maximum peers with series of their own: those that cost most. A node has 200 at most by default.
 const MAX_PEERS: usize = 500;
 
-/// Serves what it was last given.
+/// Serves the latest figures.
 pub(super) struct Metrics {
     text: Arc<Mutex<String>>,
     server: Server,
 }
 
 impl Metrics {
-    /// Listens at the first address of `address` that can be had.
+    /// Listens at the first usable address that `address` resolves to.
     pub(super) fn serve(address: &HostPort) -> Result<Self, String> {
         let text = Arc::new(Mutex::new(render(&Tally::new())));
         let served = Arc::clone(&text);
@@ -43,18 +42,18 @@ impl Metrics {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub(super) fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Serves what the tally has from now on.
+    /// Replaces the figures that are served.
     pub(super) fn set(&self, tally: &Tally) {
         *lock(&self.text) = render(tally);
     }
 }
 
-/// All metrics.
+/// Renders all metrics.
 fn render(tally: &Tally) -> String {
     let mut out = String::new();
     let mut peers: Vec<(i64, &Peer)> = tally.peers().collect();
@@ -68,21 +67,21 @@ fn render(tally: &Tally) -> String {
     out += &metric(
         "packetlane_observed_seconds_total",
         "counter",
-        "Time in which the source looked. All other times and counts are of this time: divide \
-         their rate by its rate.",
+        "Observed time. All other times and counts cover only this time: divide their rate by \
+         the rate of this metric.",
         tally.observed(),
     );
     out += &metric(
         "packetlane_events_lost_total",
         "counter",
-        "Events that the source lost.",
+        "Events lost by the source.",
         tally.lost(),
     );
     if !tally.threads().is_empty() {
         out += &head(
             "packetlane_thread_cpu_seconds_total",
             "counter",
-            "CPU time of the node's threads, by their own clocks.",
+            "CPU time of the node's threads, by their CPU clocks.",
         );
     }
     for (name, thread) in tally.threads() {
@@ -99,13 +98,13 @@ fn render(tally: &Tally) -> String {
         out += &metric(
             "packetlane_probes_cpu_seconds_total",
             "counter",
-            "CPU time that looking has cost the message thread. Its own time is without that.",
+            "CPU time of the message thread caused by the probes; not included in its other metrics.",
             thread.probes_ns as f64 / 1e9,
         );
         out += &metric(
             "packetlane_loop_cpu_seconds_total",
             "counter",
-            "CPU time of the message thread's loop: waiting, waking up, going through the peers.",
+            "CPU time of the message thread's main loop: waiting, waking up, iterating over the peers.",
             thread.loop_ns as f64 / 1e9,
         );
         let connected = tally.peers().filter(|(_, peer)| peer.gone().is_none());
@@ -113,13 +112,13 @@ fn render(tally: &Tally) -> String {
         out += &metric(
             "packetlane_left_peers_cpu_seconds_total",
             "counter",
-            "CPU time of the message thread for peers that have left: those have no series.",
+            "CPU time of the message thread for peers that have left, which have no series.",
             thread.peers_ns.saturating_sub(connected_ns) as f64 / 1e9,
         );
         out += &metric(
             "packetlane_unaccounted_cpu_seconds",
             "gauge",
-            "CPU time of the message thread that is neither a peer's nor its loop's, since the start.",
+            "CPU time of the message thread since the start that is attributed to neither peers nor its main loop.",
             thread.unaccounted_ns() as f64 / 1e9,
         );
     }
@@ -127,7 +126,7 @@ fn render(tally: &Tally) -> String {
     out += &head(
         "packetlane_peer_info",
         "gauge",
-        "What is known of a peer: join it by the label peer.",
+        "Properties of a peer, to be joined by the label peer.",
     );
     for (number, peer) in &peers {
         let known = peer.connection.as_ref();
@@ -172,7 +171,7 @@ fn render(tally: &Tally) -> String {
     each(
         "packetlane_peer_observed_seconds_total",
         "counter",
-        "Time in which the source looked at the peer.",
+        "Observed time of the peer.",
         &|peer| Figures::One(peer.seen.observed as f64 / 1e6),
     );
     if tally.timed() {
@@ -191,7 +190,7 @@ fn render(tally: &Tally) -> String {
         each(
             "packetlane_peer_messages_total",
             "counter",
-            "Messages.",
+            "Messages received and sent.",
             &|peer| {
                 let (received, sent) = (peer.seen.received.count, peer.seen.sent.count);
                 Figures::Directions(received as f64, sent as f64)
@@ -201,14 +200,14 @@ fn render(tally: &Tally) -> String {
     each(
         "packetlane_peer_bytes_total",
         "counter",
-        "Bytes of messages.",
+        "Bytes of messages received and sent.",
         &|peer| {
             let (received, sent) = (peer.seen.received.bytes, peer.seen.sent.bytes);
             Figures::Directions(received as f64, sent as f64)
         },
     );
 
-    // The tally has a limit for types.
+    // The tally limits the number of types.
     let [received, sent] = [tally.received(|_| true), tally.sent(|_| true)].map(with_known);
     let types = [("received", &received), ("sent", &sent)];
     out += &head(
@@ -230,7 +229,7 @@ fn render(tally: &Tally) -> String {
         out += &head(
             "packetlane_message_cpu_seconds_total",
             "counter",
-            "CPU time of processing received messages, by type.",
+            "CPU time for processing received messages, by type.",
         );
         for (name, cost) in &received {
             let _ = writeln!(
@@ -244,8 +243,8 @@ fn render(tally: &Tally) -> String {
     out
 }
 
-/// Adds the types that did not come yet, and what stands for those above the limit: a counter that
-/// came with its first event would hide it from `increase()`.
+/// Adds the types that have not appeared yet, and the one for types above the limit: `increase()`
+/// misses the first event of a counter that appears with it.
 fn with_known(mut costs: BTreeMap<&str, TypeCost>) -> BTreeMap<&str, TypeCost> {
     let known = MessageType::known().iter().map(MessageType::name);
     for name in known.chain([OTHER_TYPE]) {
@@ -256,7 +255,7 @@ fn with_known(mut costs: BTreeMap<&str, TypeCost>) -> BTreeMap<&str, TypeCost> {
 
 enum Figures {
     One(f64),
-    /// Received, or of receiving; and sent, or of sending.
+    /// Received and sent, or for receiving and for sending.
     Directions(f64, f64),
 }
 
@@ -310,7 +309,7 @@ mod tests {
     /// Values by name and labels.
     type All = BTreeMap<(String, Vec<(String, String)>), f64>;
 
-    /// The series of a text, each with its value: as Prometheus reads it.
+    /// Parses series and values, like Prometheus.
     fn parse(text: &str) -> All {
         let mut series = BTreeMap::new();
         let mut typed = std::collections::BTreeSet::new();
@@ -415,7 +414,8 @@ mod tests {
         );
     }
 
-    /// Served before anything has happened, and shown before there is a message of that type.
+    /// They are served before anything has happened, and rendered before there is a message of a
+    /// type.
     #[test]
     fn counters_are_there_from_the_start() {
         let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! `packetlane peers`: what each peer of a node costs it.
+//! `packetlane peers`: what each peer of a node costs.
 
 mod capture;
 mod figures;
@@ -15,20 +15,21 @@ use std::error::Error;
 
 #[derive(Subcommand)]
 pub(crate) enum Peers {
-    /// Show what each peer of a running node costs it. Needs root, or CAP_SYS_ADMIN and
-    /// CAP_SYS_PTRACE; with --rpc none of these
+    /// Show what each peer of a running node costs. Needs root, or CAP_SYS_ADMIN and
+    /// CAP_SYS_PTRACE; not with --rpc
     Watch(live::Watch),
-    /// Record what each peer of a running node costs it, for `report` and `plan`
+    /// Record what each peer of a running node costs, for `report` and `plan`
     Record(live::Recording),
-    /// Make tables and pictures of recordings: CPU time by kind of connection and by type of
-    /// message, and over time
+    /// Summarize recordings: CPU time by kind of connection, by message type and over time
     ///
-    /// Files that are damaged, or are no recordings, are named on standard error, and the others
-    /// count. Exits with 0 only if no file is damaged.
+    /// Damaged files are named on standard error; their intact records are counted.
+    ///
+    /// Exit status: 0 if no file is damaged, 1 otherwise, 2 for wrong arguments.
     Report(report::Report),
-    /// Say what a set of slots costs: from a recording, or from figures published in 2023
+    /// Estimate the CPU time of a set of connection slots, from a recording or from figures
+    /// published in 2023
     ///
-    /// Damaged recordings are treated as by `report`.
+    /// Handles damaged recordings like `report`, with the same exit status.
     Plan(plan::Plan),
 }
 

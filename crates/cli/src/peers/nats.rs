@@ -1,7 +1,7 @@
-//! `peers watch --nats`: each interval's figures to NATS JetStream, for those who watch many
+//! `peers watch --nats`: publishes the figures of each interval to NATS JetStream, to observe many
 //! nodes.
 //!
-//! A message is one interval of one node, so that a subscriber always has all peers of the same
+//! A message covers one interval of one node, so a subscriber always has all peers at the same
 //! time.
 
 use super::figures::{Figures, Sort};
@@ -19,38 +19,38 @@ const STREAM: Stream = Stream {
     held: 16,
 };
 
-/// Peers in a message: those that cost most. A server takes 1 MiB if it is not told otherwise,
-/// and a peer has 500 bytes.
+/// Maximum peers in a message: those that cost most. A server accepts 1 MiB by default, and a peer
+/// takes 500 bytes.
 const MAX_PEERS: usize = 1000;
 
-/// Where intervals are published.
+/// Publishes intervals.
 pub(super) struct Nats {
     publisher: Publisher,
     notices: Receiver<Notice>,
     node: String,
 }
 
-/// What is published of an interval.
+/// The JSON of an interval.
 #[derive(Serialize)]
 struct Interval<'n> {
     schema: u32,
     node: &'n str,
-    /// Microseconds since 1970: the window that the rates are of.
+    /// Microseconds since 1970: the window that the rates cover.
     start: Time,
     end: Time,
-    /// Peers that are not in the list.
+    /// Number of peers that are not in the list.
     more_peers: usize,
     #[serde(flatten)]
     figures: Figures,
 }
 
 impl Nats {
-    /// Connects to the server and makes the stream, if it is not there.
+    /// Connects to the server, and creates the stream if it does not exist.
     pub(super) fn connect(url: &str, name: Option<&str>) -> Result<Self, String> {
         let node = node_name(name);
         let (notify, notices) = channel();
         let publisher = Publisher::start(&STREAM, url, &node, move |notice| {
-            // The table may have ended.
+            // Fails only after the table has ended.
             let _ = notify.send(notice);
         })?;
         match notices.recv() {
@@ -60,7 +60,7 @@ impl Nats {
                 node,
             }),
             Ok(Notice::Away(error)) => Err(error),
-            Err(_) => Err("the client of NATS has failed".to_owned()),
+            Err(_) => Err("the NATS client failed".to_owned()),
         }
     }
 
@@ -78,22 +78,22 @@ impl Nats {
             figures,
         };
         if let Ok(json) = serde_json::to_vec(&interval) {
-            // If too many wait, the server has been away for long, and a notice has said so.
+            // If the queue is full, the server has been away for long, and a notice has said so.
             self.publisher.publish(json);
         }
     }
 
-    /// Gives the last interval a moment to be published.
+    /// Waits a moment for the last interval to be published.
     pub(super) fn finish(self) {
         self.publisher.finish();
     }
 
-    /// What there is to say, if there is something: that the server has gone, or is back.
+    /// A new notice: the server is unavailable, or back.
     pub(super) fn notice(&self) -> Option<String> {
         let last = self.notices.try_iter().last()?;
         Some(match last {
-            Notice::Connected => "NATS is back".to_owned(),
-            Notice::Away(error) => format!("not published to NATS, going on without: {error}"),
+            Notice::Connected => "connected to NATS again".to_owned(),
+            Notice::Away(error) => format!("NATS is unavailable, going on without it: {error}"),
         })
     }
 }

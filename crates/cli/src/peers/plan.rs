@@ -11,31 +11,30 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// A recording of `peers record`, from which the costs are taken; without one, the figures
-    /// published in 2023
+    /// Recordings of `peers record` to take the costs from [default: figures published in 2023]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The slots to begin with; what is named beside it replaces its part
+    /// Slots to start with; the options below replace parts of it
     #[arg(long, value_name = "NAME", default_value = "today")]
     preset: Preset,
-    /// Outbound full-relay connections
-    #[arg(long, value_name = "N", value_parser = count())]
+    /// Number of outbound full-relay connections
+    #[arg(long, value_name = "N", value_parser = count)]
     outbound: Option<u64>,
-    /// Outbound block-relay-only connections
-    #[arg(long, value_name = "N", value_parser = count())]
+    /// Number of outbound block-relay-only connections
+    #[arg(long, value_name = "N", value_parser = count)]
     block_relay: Option<u64>,
-    /// Inbound connections
-    #[arg(long, value_name = "N", value_parser = count())]
+    /// Number of inbound connections
+    #[arg(long, value_name = "N", value_parser = count)]
     inbound: Option<u64>,
-    /// The share of the inbound connections that relay transactions, from 0 to 1
+    /// Share of the inbound connections that relay transactions, from 0 to 1
     #[arg(long, value_name = "SHARE", value_parser = share)]
     relay_share: Option<f64>,
-    /// The speed of the machine that the plan is for, as a share of the one that was measured:
-    /// 0.3 is less than a third as fast
+    /// Speed of the target machine relative to the measured one: 0.3 means less than a third as
+    /// fast
     #[arg(long, value_name = "SPEED", value_parser = speed, conflicts_with = "machine")]
     slower: Option<f64>,
-    /// The JSON reports of `packetlane lab` on the machine that was measured, and on the one that
-    /// the plan is for: their ratio scales the plan
+    /// JSON reports of `packetlane lab` on the measured machine and on the target machine; their
+    /// ratio scales the plan
     #[arg(long, value_names = ["HERE.json", "THERE.json"], num_args = 2)]
     machine: Vec<PathBuf>,
     /// Print the plan as JSON
@@ -46,30 +45,34 @@ pub(crate) struct Plan {
 /// Sets of slots.
 #[derive(Clone, Copy, ValueEnum)]
 enum Preset {
-    /// The default of Bitcoin Core since half of 189 inbound slots may relay
+    /// The defaults of current Bitcoin Core: up to half of 189 inbound slots relay transactions
     Today,
-    /// The default of 2023 as it was measured, with 91 of 114 inbound full-relay
+    /// The defaults of 2023 as measured then: 91 of 114 inbound peers were full-relay
     #[value(name = "2023")]
     Of2023,
-    /// The proposal of 2023, with 113 inbound full-relay; its 75 others are our reading
+    /// The proposal of 2023: 113 inbound full-relay slots. The other 75 slots are our
+    /// interpretation
     Proposal,
 }
 
-fn count() -> clap::builder::RangedU64ValueParser<u64> {
-    clap::value_parser!(u64).range(..=1_000_000)
+fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(count) if count <= 1_000_000 => Ok(count),
+        _ => Err("expected a whole number from 0 to 1000000".to_owned()),
+    }
 }
 
 fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("expected a share from 0 to 1".to_owned()),
+        _ => Err("expected a number from 0 to 1".to_owned()),
     }
 }
 
 fn speed(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(speed) if (0.001..=1000.0).contains(&speed) => Ok(speed),
-        _ => Err("expected a speed from 0.001 to 1000".to_owned()),
+        _ => Err("expected a number from 0.001 to 1000".to_owned()),
     }
 }
 
@@ -124,14 +127,18 @@ pub(super) fn run(args: &Plan) -> Result<(), Box<dyn Error>> {
     damage.into_result()
 }
 
-/// How many times as long the second machine takes: the median over all times that both reports
-/// have of one implementation, but for those of a GPU. And what to say of it.
+/// How many times as long the target machine takes: the median ratio of all times that both reports
+/// have for the same implementation, except GPU times. Also returns a note about it.
 fn ratio(here: &Path, there: &Path) -> Result<(f64, String), Box<dyn Error>> {
     let read = |path: &Path| -> Result<Report, String> {
         let text = packetlane_files::read_text(path)
             .map_err(|error| format!("cannot read {}: {error}", Name(path)))?;
-        Report::from_json(&text)
-            .map_err(|error| format!("{} is no report of the lab: {error}", Name(path)))
+        Report::from_json(&text).map_err(|error| {
+            format!(
+                "{} is not a report of `packetlane lab`: {error}",
+                Name(path)
+            )
+        })
     };
     let reports = [read(here)?, read(there)?];
     let mut ratios = Vec::new();
@@ -174,8 +181,8 @@ fn ratio(here: &Path, there: &Path) -> Result<(f64, String), Box<dyn Error>> {
     }
     let at = |share: usize| ratios[(ratios.len() - 1) * share / 100];
     let note = format!(
-        "machine: {} times that both reports have; the middle half of their ratios is {:.2} to \
-         {:.2}, the median {:.2}",
+        "machine: the reports have {} times in common; the middle half of their ratios is {:.2} \
+         to {:.2}, the median {:.2}",
         ratios.len(),
         at(25),
         at(75),

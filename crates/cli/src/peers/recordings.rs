@@ -1,4 +1,4 @@
-//! Recordings of all kinds.
+//! Reads recordings of all kinds.
 
 use super::capture;
 use crate::terminal::complain;
@@ -10,13 +10,12 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Reads recordings, the oldest first whatever their order: Parquet, or folders of
-/// -capturemessages. Files that are damaged, or are no recordings, are named on standard error,
-/// and the others count.
+/// Reads Parquet recordings and -capturemessages folders, in order of time. Damaged and unreadable
+/// files are named on standard error; their intact records are counted.
 ///
 /// # Errors
 ///
-/// If a path leads nowhere, or nothing of all that can be read.
+/// A path does not exist, or nothing can be read.
 pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>> {
     let mut tally = Tally::new();
     let mut damage = Damage::default();
@@ -29,7 +28,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>>
             tally.end();
             continue;
         }
-        // The time alone is kept of each: a reader has a whole part in memory.
+        // Keep only the time: an open reader holds a whole part in memory.
         let first = match file::read(path) {
             Ok(mut records) => records.find_map(Result::ok),
             Err(error) => match &error.cause {
@@ -49,23 +48,23 @@ pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>>
         }
     }
     if tally.windows() > 0 {
-        damage.say();
+        damage.print();
         return Ok((tally, damage));
     }
     match damage.files.pop() {
-        // One line for one error.
+        // One error, one line.
         Some(last) => {
-            damage.say();
+            damage.print();
             Err(last.into())
         }
-        None => Err("no window of observed time in this recording: record longer".into()),
+        None => Err("this recording contains no observed time; record longer".into()),
     }
 }
 
-/// The files of recordings that could not be read to their end.
+/// Files that could not be read to the end.
 #[derive(Default)]
 pub(super) struct Damage {
-    /// What is wrong with each, with its name.
+    /// The error of each, with its name.
     files: Vec<String>,
 }
 
@@ -74,21 +73,21 @@ impl Damage {
         self.files.push(error.to_string());
     }
 
-    fn say(&self) {
+    fn print(&self) {
         for file in &self.files {
             complain(format_args!(
-                "{file}; its records before the damage count, the rest of it does not"
+                "{file}; records before the damage are counted, the rest is skipped"
             ));
         }
     }
 
-    /// The command's end: an error if there was any damage, after all that could be shown.
+    /// The result of the command: an error if any file was damaged.
     pub(super) fn into_result(self) -> Result<(), Box<dyn Error>> {
         match self.files.len() {
             0 => Ok(()),
-            1 => Err("1 file is damaged; the rest of it is not counted".into()),
+            1 => Err("1 file is damaged; its intact records were counted".into()),
             count => {
-                Err(format!("{count} files are damaged; the rest of them is not counted").into())
+                Err(format!("{count} files are damaged; their intact records were counted").into())
             }
         }
     }

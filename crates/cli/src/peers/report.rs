@@ -12,14 +12,14 @@ use std::time::{Duration, SystemTime};
 
 #[derive(Args)]
 pub(crate) struct Report {
-    /// Recordings of `peers record`, or folders of Bitcoin Core's -capturemessages, which tell
-    /// messages, bytes and the peers' software but no time
+    /// Recordings of `peers record`, or folders of Bitcoin Core's -capturemessages (messages, bytes
+    /// and user agents, but no CPU time)
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Where to write the report as HTML, with pictures
+    /// Write the report as HTML with plots to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Where to write the report as JSON
+    /// Write the report as JSON to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
     if let Some(path) = &args.html {
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let begins = report.times.map_or(0, |(first, _)| first);
-        // A recording may say anything: dates end with the year 9999.
+        // A damaged recording may contain any time: dates end with the year 9999.
         let begins = Duration::from_micros(begins.min(253_402_300_799_000_000));
         let date = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + begins);
         let origin = Origin {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
                 .collect(),
         };
         write(path, html::render(&report, &origin))?;
-        print(format_args!("\nThe same with pictures: {}\n", Name(path)));
+        print(format_args!("\nAs HTML with plots: {}\n", Name(path)));
     }
     damage.into_result()
 }
