@@ -45,7 +45,9 @@ fn alias(network: Network) -> Option<&'static str> {
 pub(crate) fn magic(text: &str) -> Result<[u8; 4], String> {
     let number = match text.len() {
         8 if text == "00000000" => {
-            return Err("zeros only fill the space between blocks, they are not a magic".to_owned());
+            return Err(
+                "zeros only fill the space between blocks, they are not a magic".to_owned(),
+            );
         }
         8 if text.bytes().all(|digit| digit.is_ascii_hexdigit()) => u32::from_str_radix(text, 16),
         _ => return Err("expected 8 hexadecimal digits, such as f9beb4d9".to_owned()),

@@ -729,6 +729,7 @@ impl fmt::Display for Report<'_> {
             (_, 0) => f.write_str("found no block")?,
             (0, 1) => f.write_str("the block is good")?,
             (0, _) => write!(f, "all {blocks} blocks are good")?,
+            (1, _) => write!(f, "1 of {blocks} blocks is bad")?,
             _ => write!(f, "{bad} of {blocks} blocks are bad")?,
         }
         match self.problem_count() - bad {

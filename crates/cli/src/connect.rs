@@ -3,7 +3,7 @@
 
 use crate::report::{Report, Times};
 use crate::stop::{Stop, Stopped};
-use crate::terminal::{Status, complain, print};
+use crate::terminal::{Status, cannot_listen, complain, print};
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{BackendError, Engine};
 use packetlane_files::Name;
@@ -524,9 +524,7 @@ impl fmt::Display for ConnectError {
             Self::NoAnswer { remote, waited } => {
                 write!(f, "{remote}: unreachable: no answer within {waited:?}")
             }
-            Self::Listen { address, error } => {
-                write!(f, "cannot listen on {address}: {error}")
-            }
+            Self::Listen { address, error } => f.write_str(&cannot_listen(address, error)),
             Self::ClosedTwice { remote, network } => write!(
                 f,
                 "{remote}: the peer closed the connection before it answered, with v2 and with \

@@ -122,7 +122,7 @@ enum Command {
     /// Show what each peer of a node costs (needs a build with --features peers)
     #[cfg(not(feature = "peers"))]
     Peers(Absent),
-    /// Put the load of many peers on a node of your own.
+    /// Load a node of your own with many simulated peers.
     ///
     /// The rates of all messages are those of a real node, or of a recording. On regtest, makes
     /// valid transactions and blocks itself. Prints what was sent and received, by kind of peer and
@@ -135,7 +135,7 @@ enum Command {
     /// wrong arguments.
     #[cfg(feature = "peers")]
     Traffic(traffic::Traffic),
-    /// Put the load of many peers on a node of your own (needs a build with --features peers)
+    /// Load a node of your own with many simulated peers (needs a build with --features peers)
     #[cfg(not(feature = "peers"))]
     Traffic(Absent),
     /// Print a completion script for a shell.
@@ -167,7 +167,7 @@ struct Connect {
     #[arg(long)]
     v2_only: bool,
     /// Fetch up to N blocks, after the headers that lead to them (2000 headers at a time)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_FETCH)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_FETCH)))]
     fetch: Option<u32>,
     /// First block to fetch: a height (fetches all headers from the genesis block on) or the hash
     /// of a block in the node's chain
@@ -346,11 +346,22 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
         text_lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let text_lines: Vec<_> = text_lines.filter(|line| !line.is_empty()).collect();
     let line = text_lines.join(" ");
-    // The standard library's words for a number that does not parse.
-    let line = line.replace("invalid digit found in string", "expected a whole number");
+    let line = plain_number_error(line);
     let line = packetlane_files::printable(&line);
     complain(format_args!("{line}; see --help"));
     ExitCode::from(2)
+}
+
+/// Rewords the errors of clap and the standard library about a number.
+fn plain_number_error(line: String) -> String {
+    let line = line.replace("invalid digit found in string", "expected a whole number");
+    if let Some((text, range)) = line.split_once(" is not in ")
+        && let (Some((text, _)), Some((from, to))) =
+            (text.rsplit_once(": "), range.split_once("..="))
+    {
+        return format!("{text}: expected a number from {from} to {to}");
+    }
+    line
 }
 
 /// Runs a task on a new Tokio runtime and passes it the signals that end it.

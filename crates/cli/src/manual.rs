@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub(crate) struct Completions {
+    /// Shell to write the script for, such as in `packetlane completions bash`
     shell: clap_complete::Shell,
 }
 

@@ -83,6 +83,15 @@ pub(crate) fn finish() -> bool {
     *lock(&OUTPUT) != Output::Failed
 }
 
+/// The error for an address that cannot be listened on.
+pub(crate) fn cannot_listen(address: impl fmt::Display, error: &io::Error) -> String {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => "; another process listens there",
+        _ => "",
+    };
+    format!("cannot listen on {address}: {error}{hint}")
+}
+
 /// Prints a line to standard error.
 pub(crate) fn complain(text: fmt::Arguments<'_>) {
     let _ = io::stderr().write_fmt(format_args!("{text}\n"));

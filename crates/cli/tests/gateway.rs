@@ -238,7 +238,7 @@ fn bad_settings_are_one_line() {
             "gateway.toml: line 2: unknown field `lisen`",
         ),
         ("turn = 'soon'", "", "gateway.toml: line 1: "),
-        ("listen = '127.0.0.1:1'", "", "listen needs node"),
+        ("listen = '127.0.0.1:1'", "", "--listen needs --node"),
         (
             "socks = '127.0.0.1:1'",
             "--config /nowhere",

@@ -52,7 +52,7 @@ fn the_published_plans() {
             "199 slots: 42.7 ms",
         ),
         (
-            &["plan", "--preset", "2023", "--slower", "0.5"],
+            &["plan", "--preset", "2023", "--speed", "0.5"],
             "124 slots: 69.2 ms",
         ),
         (&["plan", "--inbound", "0"], "10 slots: 5.0 ms"),
@@ -93,7 +93,7 @@ fn a_plan_for_another_machine() {
     assert!(said.starts_with("124 slots: 69.2 ms"), "{said}");
     assert!(said.contains("the median 2.00"), "{said}");
     assert!(error(&["plan", "--machine", &here, "absent"]).contains("cannot read absent"));
-    let both = ["plan", "--machine", &here, &there, "--slower", "0.5"];
+    let both = ["plan", "--machine", &here, &there, "--speed", "0.5"];
     assert!(error(&both).contains("cannot be used with"));
     std::fs::remove_dir_all(&folder).expect("removed");
 }
@@ -173,7 +173,7 @@ fn bad_arguments_are_one_line() {
     );
     assert!(error(&["report"]).contains("required"));
     assert!(error(&["plan", "--relay-share", "1.5"]).contains("from 0 to 1"));
-    assert!(error(&["plan", "--slower", "0"]).contains("from 0.001 to 1000"));
+    assert!(error(&["plan", "--speed", "0"]).contains("from 0.001 to 1000"));
     assert!(error(&["plan", "--outbound", "-1"]).contains("-1"));
 }
 

@@ -74,7 +74,13 @@ impl fmt::Display for GatewayError {
             Self::NoListener => {
                 f.write_str("no address to listen on: set inbound, socks or transparent")
             }
-            Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            Self::Listen { address, error } => {
+                let hint = match error.kind() {
+                    io::ErrorKind::AddrInUse => "; another process listens there",
+                    _ => "",
+                };
+                write!(f, "cannot listen on {address}: {error}{hint}")
+            }
             Self::UnexpectedSocket(address) => {
                 write!(
                     f,

@@ -99,20 +99,20 @@ impl fmt::Display for Close {
             Self::Peer => f.write_str("the peer closed the connection"),
             Self::Node => f.write_str("the node closed the connection"),
             Self::ProxyProtocol(error) => write!(f, "PROXY protocol: {error}"),
-            Self::Protocol(error) => write!(f, "the peer: {error}"),
-            Self::NodeProtocol(error) => write!(f, "the node: {error}"),
+            Self::Protocol(error) => write!(f, "protocol error of the peer: {error}"),
+            Self::NodeProtocol(error) => write!(f, "protocol error of the node: {error}"),
             Self::Socks(error) => error.fmt(f),
             Self::Name(error) => write!(f, "cannot resolve the peer's name: {error}"),
-            Self::Resolved => f.write_str("the node's RESOLVE request was answered"),
+            Self::Resolved => f.write_str("a name lookup for the node was answered"),
             Self::NoTor => f.write_str("an .onion name needs --tor"),
             Self::NoHandshake(error) => error.fmt(f),
-            Self::PeerSocket(error) => write!(f, "the peer's socket: {error}"),
-            Self::NodeSocket(error) => write!(f, "the node's socket: {error}"),
+            Self::PeerSocket(error) => write!(f, "the connection to the peer failed: {error}"),
+            Self::NodeSocket(error) => write!(f, "the connection to the node failed: {error}"),
             Self::Handshake => f.write_str("the handshake timed out"),
             Self::Idle => f.write_str("the peer sent nothing for too long"),
-            Self::Stalled => f.write_str("the peer reads nothing"),
+            Self::Stalled => f.write_str("the peer stopped reading"),
             Self::Memory => {
-                f.write_str("the memory limit was exceeded, and this connection held the most")
+                f.write_str("the memory limit was reached, and this connection held the most")
             }
             Self::Stopped => f.write_str("the gateway stopped"),
         }

@@ -325,7 +325,7 @@ fn who_does_not_shake_hands_is_closed() {
     for _ in 0..2 {
         let (transport, _, close) = ended.recv_timeout(LIMIT).unwrap();
         assert_eq!(transport, Transport::Unknown);
-        assert_eq!(close, "the handshake was not done in time");
+        assert_eq!(close, "the handshake timed out");
     }
     assert_eq!(silent.read(&mut [0; 100]).unwrap(), 0);
     // Neither has reached the node.
@@ -343,7 +343,7 @@ fn a_node_that_is_not_there() {
     v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     stream.write_all(&wire).unwrap();
     let (_, _, close) = ended.recv_timeout(LIMIT).unwrap();
-    assert!(close.starts_with("the node's socket: "), "{close}");
+    assert!(close.starts_with("the connection to the node failed: "), "{close}");
     assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
 }
 
@@ -1297,7 +1297,7 @@ fn a_node_is_told_who_cannot_be_reached() {
         (
             &LOCALHOST,
             5,
-            "closed: the peer's socket: Connection refused",
+            "closed: the connection to the peer failed: Connection refused",
         ),
         (
             &onion,
@@ -1444,7 +1444,7 @@ fn a_proxy_that_closes_is_told() {
         let (_stream, reply) = ask(&gateway, false, &onion, 8333);
         assert!(reply == 1 || reply == 4, "{reply}");
         let closed = told.recv_timeout(LIMIT).unwrap();
-        let reset = "closed: the peer's socket: ";
+        let reset = "closed: the connection to the peer failed: ";
         assert!(
             closed == "closed: the peer closed the connection" || closed.starts_with(reset),
             "{closed}"
@@ -1483,7 +1483,7 @@ fn who_reads_nothing_is_closed() {
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
     assert_eq!(
         told.recv_timeout(LIMIT).unwrap(),
-        "closed: the peer reads nothing"
+        "closed: the peer stopped reading"
     );
     drop(writer.join().unwrap());
 }

@@ -10,7 +10,7 @@ use crate::args::HostPort;
 use crate::http::Server;
 use crate::report::hex;
 use crate::sync::{read, write};
-use crate::terminal::complain;
+use crate::terminal::{cannot_listen, complain};
 use clap::{Args, Subcommand};
 use events::Events;
 use listenfd::ListenFd;
@@ -208,6 +208,14 @@ async fn serve(
     // Refusals in the current second.
     let refusals = Arc::new(AtomicU64::new(0));
     let refused = Arc::clone(&refusals);
+    // Before the gateway starts, so that an address in use fails before any peer connects.
+    let http = match http {
+        Some((http, address)) => match listen(address) {
+            Ok(listener) => Some((http, listener)),
+            Err(error) => return Err(format!("--http: {}", cannot_listen(http, &error)).into()),
+        },
+        None => None,
+    };
     let gateway = Gateway::start_with(settings, passed, move |peer, event| {
         counted.count(peer, event);
         let is_refused = matches!(event, Event::Refused(_));
@@ -236,11 +244,10 @@ async fn serve(
     warn_about_open_socks(&settings);
     let gateway = Arc::new(RwLock::new(gateway));
     let mut server = None;
-    if let Some((http, address)) = http {
+    if let Some((http, listener)) = http {
         let asked = Arc::clone(&gateway);
         let page = move |path: &str| status::page(path, &asked, &counts);
-        let started = listen(address)
-            .and_then(|listener| Server::start(listener, http.host(), page))
+        let started = Server::start(listener, http.host(), page)
             .map_err(|error| format!("cannot serve at {http}: {error}"))?;
         let address = started.address();
         tracing::info!(%address, "serving /metrics, /healthz and /peers");

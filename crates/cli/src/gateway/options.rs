@@ -192,7 +192,8 @@ impl Options {
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", Name(file));
         // The text may contain a password.
-        let text = packetlane_files::read_text(file).map_err(|error| failed(&error))?;
+        let text = packetlane_files::read_text(file)
+            .map_err(|error| format!("cannot read {}: {error}", Name(file)))?;
         let text = Zeroizing::new(text);
         toml::from_str(&text).map_err(|error| {
             // One line: where and what.
@@ -254,7 +255,9 @@ impl Options {
             resolve("node", &self.node)?,
         ) {
             (Some(listen), Some(node)) if listen == node => {
-                return Err(format!("listen and node have the same address, {node}"));
+                return Err(format!(
+                    "--listen and --node have the same address, {node}; give the gateway its own"
+                ));
             }
             (Some(listen), Some(node)) => Some(Inbound {
                 listen,
@@ -263,12 +266,12 @@ impl Options {
                 proxy_protocol: self.proxy_protocol,
             }),
             (None, None) if self.proxy_protocol => {
-                return Err("proxy-protocol needs listen and node".into());
+                return Err("--proxy-protocol needs --listen and --node".into());
             }
             (None, None) => None,
-            (Some(_), None) => return Err("listen needs node: the address of the node".into()),
+            (Some(_), None) => return Err("--listen needs --node, the address of the node".into()),
             (None, Some(_)) => {
-                return Err("node needs listen: the address to accept peers at".into());
+                return Err("--node needs --listen, the address to accept peers at".into());
             }
         };
         if inbound.is_none() && socks.is_none() && transparent.is_none() {
@@ -277,7 +280,7 @@ impl Options {
             );
         }
         if self.socks_user.is_some() && socks.is_none() {
-            return Err("socks-user needs socks".into());
+            return Err("--socks-user needs --socks".into());
         }
         let engine = Engine::detect().map_err(|error| error.to_string())?;
         let network = self.network.unwrap_or(Network::Mainnet);
@@ -467,9 +470,9 @@ mod tests {
         for (text, expected) in [
             ("", "nothing to do"),
             ("tor = '127.0.0.1:9050'", "nothing to do"),
-            ("proxy-protocol = true", "proxy-protocol needs listen"),
-            ("listen = '127.0.0.1:1'", "listen needs node"),
-            ("node = '127.0.0.1:1'", "node needs listen"),
+            ("proxy-protocol = true", "--proxy-protocol needs --listen"),
+            ("listen = '127.0.0.1:1'", "--listen needs --node"),
+            ("node = '127.0.0.1:1'", "--node needs --listen"),
             (
                 "listen = '127.0.0.1:1'\nnode = 'localhost:1'",
                 "the same address, 127.0.0.1:1",
@@ -480,7 +483,7 @@ mod tests {
             ),
             (
                 "transparent = '127.0.0.1:1'\nsocks-user = 'a:b'",
-                "socks-user needs socks",
+                "--socks-user needs --socks",
             ),
         ] {
             let error = parse(text).settings(1 << 20).unwrap_err();

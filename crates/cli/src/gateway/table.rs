@@ -112,13 +112,13 @@ impl Content for Peers {
 
     const COLUMNS: &'static [Column<Sort>] = &[
         Column::number("peer", 7, Sort::Id, 0),
-        Column::text("", 8, 5),
-        Column::text("", 2, 3),
+        Column::text("direction", 9, 5),
+        Column::text("v1/v2", 5, 3),
         Column::number("age", 4, Sort::Age, 2),
         Column::number("CPU ms/s", 9, Sort::Cpu, 0),
-        Column::number("msg/s", 8, Sort::Messages, 1),
+        Column::number("recv/s", 8, Sort::Messages, 1),
         Column::number("sent/s", 8, Sort::Messages, 4),
-        Column::number("B/s", 7, Sort::Bytes, 1),
+        Column::number("recv B/s", 8, Sort::Bytes, 1),
         Column::number("sent B/s", 8, Sort::Bytes, 4),
         Column::text("address", 47, 6),
     ];
@@ -138,7 +138,9 @@ impl Content for Peers {
         });
         let mut rates: Vec<_> = rates.collect();
         rates.sort_by(|one, other| one.key(sort).total_cmp(&other.key(sort)));
-        let sum = |of: fn(&Rates<'_>) -> f64| rates.iter().map(of).sum::<f64>();
+        // Not `sum`, which returns -0 for no peers.
+        let sum =
+            |of: fn(&Rates<'_>) -> f64| rates.iter().map(of).fold(0.0, |sum, rate| sum + rate);
         let below = format!(
             "{} peers: {:.3} ms/s; received {:.1} msg/s, {}B/s; sent {:.1} msg/s, {}B/s",
             rates.len(),
@@ -198,7 +200,11 @@ fn fetch<T: DeserializeOwned>(address: &HostPort) -> Result<(String, T), String>
         let value = serde_json::from_str(&text)?;
         Ok((text, value))
     });
-    fetched.map_err(|error| format!("no gateway answers at {address}: {error}"))
+    fetched.map_err(|error| {
+        format!(
+            "cannot read peers from {address}: {error}; is a gateway running with --http {address}?"
+        )
+    })
 }
 
 /// Fetches `/peers` from the first of `addresses` that accepts the connection.

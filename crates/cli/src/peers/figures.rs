@@ -86,7 +86,7 @@ const COLUMNS: [Column<Sort>; 13] = [
     Column::number("peer", 7, Sort::Id, 0),
     Column::text("connection", 22, 1),
     Column::text("net", 5, 8),
-    Column::text("", 2, 6),
+    Column::text("v1/v2", 5, 6),
     Column::number("age", 5, Sort::Age, 3),
     Column::number("recv ms/s", 9, Sort::Receiving, 0),
     Column::number("send ms/s", 9, Sort::Sending, 0),
@@ -97,9 +97,9 @@ const COLUMNS: [Column<Sort>; 13] = [
         sort: None,
         leaves: 9,
     },
-    Column::number("msg/s", 7, Sort::Messages, 4),
+    Column::number("recv/s", 7, Sort::Messages, 4),
     Column::number("sent/s", 7, Sort::Messages, 7),
-    Column::number("B/s", 7, Sort::Bytes, 4),
+    Column::number("recv B/s", 8, Sort::Bytes, 4),
     Column::number("sent B/s", 8, Sort::Bytes, 7),
     Column::text("costliest", 12, 5),
 ];
@@ -202,10 +202,10 @@ impl Figures {
         )];
         if let Some(thread) = self.message_thread_ms_per_second {
             let parts = [
-                (self.peers_ms_per_second, "these peers"),
-                (self.left_ms_per_second, "peers that have left"),
-                (self.loop_ms_per_second, "its loop"),
-                (self.unaccounted_ms_per_second, "not accounted for"),
+                (self.peers_ms_per_second, "connected peers"),
+                (self.left_ms_per_second, "peers that left"),
+                (self.loop_ms_per_second, "main loop"),
+                (self.unaccounted_ms_per_second, "unattributed"),
             ];
             let parts = parts.map(|(ms, what)| Some(format!("{what} {}", fixed(ms?, 3))));
             let rest = match (
@@ -238,6 +238,9 @@ impl Figures {
             100.0 * self.observed_share,
             self.lost,
         ));
+        if self.peers.iter().any(|peer| peer.is_older) {
+            lines.push("> before an age: connected before the observation, so older".to_owned());
+        }
         lines
     }
 }
@@ -473,8 +476,8 @@ mod tests {
         );
         assert!(
             below.contains(
-                "message thread: 8.000 ms/s = these peers 5.000 + peers that have left 0.000 + its loop \
-                 1.000 + not accounted for 2.000 (25.0 %)"
+                "message thread: 8.000 ms/s = connected peers 5.000 + peers that left 0.000 + main loop \
+                 1.000 + unattributed 2.000 (25.0 %)"
             ),
             "{below}"
         );

@@ -365,7 +365,8 @@ impl<'n> Watched<'n> {
             false => node.window.unwrap_or(WINDOW.min(node.every)),
         };
         if window > node.every {
-            return Err("--window is longer than --every".into());
+            let [window, every] = [window, node.every].map(|time| time.as_secs_f64());
+            return Err(format!("--window {window} is longer than --every {every}").into());
         }
         if node.window.is_some() && !node.has_probes() {
             return Err("--window is only for probes; the RPC covers all of the time".into());

@@ -3,6 +3,7 @@
 use crate::args::HostPort;
 use crate::http::{METRICS_TYPE, Page, Server, Text, head, label, metric};
 use crate::sync::lock;
+use crate::terminal::cannot_listen;
 use packetlane::bitcoin::message::MessageType;
 use packetlane_peers::tally::{OTHER_TYPE, Peer, Tally, TypeCost};
 use packetlane_peers::{Network, Transport};
@@ -35,7 +36,7 @@ impl Metrics {
         };
         let server = TcpListener::bind(&address.resolve()?[..])
             .and_then(|listener| Server::start(listener, address.host(), page));
-        let failed = |error| format!("cannot serve metrics at {address}: {error}");
+        let failed = |error| format!("--prometheus: {}", cannot_listen(address, &error));
         Ok(Self {
             text,
             server: server.map_err(failed)?,
@@ -409,7 +410,7 @@ mod tests {
         let taken = metrics.address().to_string().parse().unwrap();
         let taken = Metrics::serve(&taken).map(|_| ()).unwrap_err();
         assert!(
-            taken.contains("cannot serve metrics at 127.0.0.1"),
+            taken.contains("--prometheus: cannot listen on 127.0.0.1"),
             "{taken}"
         );
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 pub(crate) struct Plan {
     /// Recordings of `peers record` to take the costs from [default: figures published in 2023]
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "RECORDING")]
     files: Vec<PathBuf>,
     /// Slots to start with; the options below replace parts of it
     #[arg(long, value_name = "NAME", default_value = "today")]
@@ -31,8 +31,8 @@ pub(crate) struct Plan {
     relay_share: Option<f64>,
     /// Speed of the target machine relative to the measured one: 0.3 means less than a third as
     /// fast
-    #[arg(long, value_name = "SPEED", value_parser = speed, conflicts_with = "machine")]
-    slower: Option<f64>,
+    #[arg(long, alias = "slower", value_name = "SPEED", value_parser = speed, conflicts_with = "machine")]
+    speed: Option<f64>,
     /// JSON reports of `packetlane lab` on the measured machine and on the target machine; their
     /// ratio scales the plan
     #[arg(long, value_names = ["HERE.json", "THERE.json"], num_args = 2)]
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Plan) -> Result<(), Box<dyn Error>> {
             ),
         }
     };
-    let (slower, note) = match (&args.machine[..], args.slower) {
+    let (slower, note) = match (&args.machine[..], args.speed) {
         ([here, there], _) => {
             let ratio = ratio(here, there)?;
             (ratio.0, Some(ratio.1))

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct Report {
     /// Recordings of `peers record`, or folders of Bitcoin Core's -capturemessages (messages, bytes
     /// and user agents, but no CPU time)
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "RECORDING", required = true)]
     files: Vec<PathBuf>,
     /// Write the report as HTML with plots to FILE
     #[arg(long, value_name = "FILE")]
