@@ -1,13 +1,13 @@
-//! Peers of both transports, and a node that speaks v1 and sends every message back; and a node that
-//! reaches such peers through the gateway.
+//! End-to-end tests: v1 and v2 peers connect to a node that speaks v1 and echoes every message, and
+//! a node reaches such peers through the gateway.
 
 use packetlane::bip324::{Connection, HandshakeConfig, PacketKind};
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
-    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Traffic, Peer, Refusal,
-    Settings, Transport, Turns,
+    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Peer, Refusal, Settings,
+    Traffic, Transport, Turns,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -23,15 +23,15 @@ use std::time::{Duration, Instant};
 const MAGIC: [u8; 4] = Network::Regtest.magic();
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Peers whose connections have ended: how they spoke, what passed, and why they ended.
+/// Peers whose connections have ended: transport, account and reason.
 type Ended = (Transport, Account, String);
 
 thread_local! {
-    /// How the gateways of this test read and write.
+    /// The I/O method of the gateways in this test.
     static IO: Cell<Io> = const { Cell::new(Io::Best) };
 }
 
-/// Runs each test by each way to read and write.
+/// Runs each test with each I/O method.
 macro_rules! by_each_io {
     ($($test:ident),* $(,)?) => {
         mod by_epoll {
@@ -57,33 +57,33 @@ macro_rules! by_each_io {
 
 by_each_io!(
     v2_peers_reach_a_v1_node,
-    v1_bytes_pass_as_they_are,
+    v1_bytes_are_relayed_unchanged,
     the_nodes_version_says_v2_to_v2_peers,
-    who_does_not_shake_hands_is_closed,
-    a_node_that_is_not_there,
-    too_many_are_refused,
-    limits_are_of_all_threads_together,
-    memory_is_of_all_threads_together,
+    peers_without_a_handshake_are_closed,
+    an_unreachable_node,
+    connections_above_the_limits_are_refused,
+    limits_apply_to_all_threads_together,
+    memory_limits_apply_to_all_threads_together,
     inbound_peers_never_use_the_budget_of_the_nodes_own,
     the_nodes_own_connections_are_set_up_first,
     totals_never_fall,
-    a_balancer_says_who_the_peers_are,
-    wrong_introductions_are_closed,
+    a_balancer_tells_the_peers_addresses,
+    invalid_proxy_headers_are_closed,
     peers_of_a_balancer_are_refused_by_their_own_addresses,
-    who_is_there_is_told,
+    current_peers_are_listed,
     connections_outlive_changes,
     a_passed_socket_is_left_alone_after_a_drain,
-    what_is_no_message_is_ignored,
-    ipv4_peers_of_a_listener_for_both_families,
+    invalid_messages_are_ignored,
+    ipv4_peers_of_a_dual_stack_listener,
     a_node_reaches_v2_peers_by_socks,
-    who_speaks_v1_only_is_tried_by_v2_once,
-    peers_that_answer_v1_or_nothing_are_redialled_by_v1,
-    a_node_is_told_who_cannot_be_reached,
+    v1_only_peers_are_tried_over_v2_once,
+    peers_that_answer_v1_or_nothing_are_retried_over_v1,
+    a_node_is_told_which_peers_are_unreachable,
     names_are_resolved,
-    onion_names_go_to_the_other_proxy,
-    a_proxy_that_closes_is_told,
-    the_least_limits_suffice,
-    who_reads_nothing_is_closed,
+    onion_names_go_to_the_upstream_proxy,
+    a_closed_upstream_proxy_is_reported,
+    the_smallest_limits_suffice,
+    peers_that_read_nothing_are_closed,
 );
 
 fn settings() -> Settings {
@@ -112,7 +112,7 @@ fn outbound() -> Settings {
     }
 }
 
-/// All that is told, as text.
+/// Starts a gateway; every event arrives as text.
 fn told(settings: Settings) -> (Gateway, Receiver<String>) {
     let (tell, told) = channel();
     let tell = move |peer: &Peer, event: &Event| {
@@ -138,8 +138,8 @@ fn start(settings: Settings) -> (Gateway, Receiver<Ended>) {
     (Gateway::start(settings, closed).unwrap(), ended)
 }
 
-/// A node that sends back what it gets, byte for byte, until the other side ends. Tells from where
-/// it was reached.
+/// A node that echoes every byte until the other side ends. Sends the source address of each
+/// connection.
 fn echo() -> (SocketAddr, Receiver<IpAddr>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -167,7 +167,7 @@ fn connect(gateway: &Gateway) -> TcpStream {
     stream
 }
 
-/// Any messages, of any length that is likely and some that are not.
+/// Random messages, of common lengths and some rare ones.
 fn messages(rng: &mut StdRng, count: usize) -> Vec<(MessageType, Vec<u8>)> {
     let types = ["inv", "tx", "ping", "notknown"];
     let message = |_| {
@@ -183,7 +183,7 @@ fn messages(rng: &mut StdRng, count: usize) -> Vec<(MessageType, Vec<u8>)> {
     (0..count).map(message).collect()
 }
 
-/// Sends messages by v2, in pieces of any length, and reads until as many have come back.
+/// Sends messages over v2 in pieces of random length, and reads until as many have come back.
 fn talk_v2(
     mut stream: TcpStream,
     messages: &[(MessageType, Vec<u8>)],
@@ -249,7 +249,7 @@ fn v2_peers_reach_a_v1_node() {
         assert_eq!((transport, messages), (Transport::V2, [200; 2]), "{close}");
         assert_eq!(close, "the peer closed the connection");
     }
-    // All from one address, which is not the gateway's.
+    // All peers share one address, which is not the gateway's.
     let from: Vec<IpAddr> = from.try_iter().collect();
     assert_eq!(from.len(), 40);
     assert!(from.iter().all(|address| *address == from[0]));
@@ -257,7 +257,7 @@ fn v2_peers_reach_a_v1_node() {
     gateway.stop().unwrap();
 }
 
-fn v1_bytes_pass_as_they_are() {
+fn v1_bytes_are_relayed_unchanged() {
     let (node, from) = echo();
     let mut settings = inbound(node);
     settings.inbound.as_mut().unwrap().same_address = true;
@@ -269,7 +269,7 @@ fn v1_bytes_pass_as_they_are() {
     for (message_type, payload) in messages(&mut rng, 100) {
         v1::Message::new(message_type, &payload).encode(MAGIC, &mut wire);
     }
-    // Nor are they looked at.
+    // Bytes that are not v1 are relayed, too.
     wire.extend_from_slice(&[9; 1000]);
     let mut reader = stream.try_clone().unwrap();
     let expected = wire.clone();
@@ -314,7 +314,7 @@ fn the_nodes_version_says_v2_to_v2_peers() {
     }
 }
 
-fn who_does_not_shake_hands_is_closed() {
+fn peers_without_a_handshake_are_closed() {
     let (node, from) = echo();
     let mut settings = inbound(node);
     settings.limits.handshake = Duration::from_secs(1);
@@ -328,11 +328,11 @@ fn who_does_not_shake_hands_is_closed() {
         assert_eq!(close, "the handshake timed out");
     }
     assert_eq!(silent.read(&mut [0; 100]).unwrap(), 0);
-    // Neither has reached the node.
+    // Neither of them has reached the node.
     assert!(from.try_recv().is_err());
 }
 
-fn a_node_that_is_not_there() {
+fn an_unreachable_node() {
     let nobody = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.local_addr().unwrap()
@@ -343,12 +343,15 @@ fn a_node_that_is_not_there() {
     v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     stream.write_all(&wire).unwrap();
     let (_, _, close) = ended.recv_timeout(LIMIT).unwrap();
-    assert!(close.starts_with("the connection to the node failed: "), "{close}");
+    assert!(
+        close.starts_with("the connection to the node failed: "),
+        "{close}"
+    );
     assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
 }
 
-/// Peers that limits refuse are closed at once; others can come when those have gone.
-fn too_many_are_refused() {
+/// Peers refused by a limit are closed at once; others can connect after some have left.
+fn connections_above_the_limits_are_refused() {
     type Limit = fn(&mut Limits);
     let (node, _from) = echo();
     let cases: [(Limit, Refusal); 4] = [
@@ -381,17 +384,17 @@ fn too_many_are_refused() {
     }
 }
 
-/// Waits for what must be so.
+/// Waits until a condition holds.
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !is_so() {
-        assert!(Instant::now() < deadline, "not so: {what}");
+        assert!(Instant::now() < deadline, "timeout: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Connects from that loopback address.
+/// Connects from the given loopback address.
 fn connect_from(gateway: &Gateway, from: [u8; 4]) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
@@ -400,8 +403,8 @@ fn connect_from(gateway: &Gateway, from: [u8; 4]) -> TcpStream {
     socket.into()
 }
 
-/// However many threads there are, and whichever of them gets a connection.
-fn limits_are_of_all_threads_together() {
+/// Limits do not depend on the number of threads, nor on which thread accepts a connection.
+fn limits_apply_to_all_threads_together() {
     let (node, _from) = echo();
     let mut settings = inbound(node);
     settings.workers = NonZero::new(8).unwrap();
@@ -420,7 +423,7 @@ fn limits_are_of_all_threads_together() {
         }
         kept.extend(come);
         until(refusal, || {
-            // Those that were refused are among `kept`, and not among these.
+            // The refused connections are in `kept`, too.
             kept.retain(|stream: &TcpStream| !is_closed(stream));
             kept.len() == before + stay && gateway.peers().len() == kept.len()
         });
@@ -429,7 +432,7 @@ fn limits_are_of_all_threads_together() {
     come(&mut [[127, 5, 0, 1]; 40].into_iter(), "HalfOpenAddress", 4);
     come(&mut (1..=40).map(|x| [127, 5, 1, x]), "HalfOpenGroup", 12);
     come(&mut (1..=56).map(|x| [127, 5 + x, 0, 1]), "HalfOpen", 48);
-    // Those who have shaken hands are no longer half-open.
+    // Peers whose handshake is done are no longer half-open.
     for stream in &mut kept {
         stream.write_all(&version()).unwrap();
         assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
@@ -444,7 +447,7 @@ fn limits_are_of_all_threads_together() {
         more.retain(|stream| !is_closed(stream));
         more.len() == 16 && gateway.peers().len() == 80
     });
-    // All places are free again.
+    // All slots are free again.
     drop((kept, more));
     for _ in 0..80 {
         assert!(told.recv_timeout(LIMIT).unwrap().starts_with("closed: "));
@@ -455,7 +458,7 @@ fn limits_are_of_all_threads_together() {
     until("they are there", || gateway.peers().len() == 4);
 }
 
-/// Whether the gateway has closed it. It has sent nothing.
+/// Whether the gateway has closed the connection. It has sent nothing.
 fn is_closed(mut stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let read = stream.read(&mut [0]);
@@ -469,13 +472,14 @@ fn version() -> Vec<u8> {
     wire
 }
 
-/// A node to which nobody gets through: what is for it waits in the gateway. What keeps it so.
+/// A node that accepts no connection, so that data for it is queued in the gateway. The second
+/// value keeps it in this state.
 fn unreachable_node() -> (SocketAddr, impl Sized) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&any_port().into()).unwrap();
     socket.listen(0).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
-    // One more than its queue takes.
+    // One more connection than its queue takes.
     let waiting = [(); 2].map(|()| {
         let stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let _ = stream.connect_timeout(&address.into(), Duration::from_millis(100));
@@ -484,7 +488,7 @@ fn unreachable_node() -> (SocketAddr, impl Sized) {
     (address, (socket, waiting))
 }
 
-/// A v1 peer that sends so many bytes, unless it is closed before.
+/// A v1 peer that sends this many bytes, unless it is closed before.
 fn send(gateway: &Gateway, bytes: usize) -> std::thread::JoinHandle<TcpStream> {
     let mut stream = connect(gateway);
     std::thread::spawn(move || {
@@ -498,14 +502,14 @@ fn send(gateway: &Gateway, bytes: usize) -> std::thread::JoinHandle<TcpStream> {
 const MIB: usize = 1 << 20;
 const TOO_MUCH: &str = "closed: it held the most memory, and there was too little";
 
-/// Each thread alone has less than the limit.
-fn memory_is_of_all_threads_together() {
+/// No thread exceeds the limit alone.
+fn memory_limits_apply_to_all_threads_together() {
     let (node, _unreachable) = unreachable_node();
     let mut settings = inbound(node);
     settings.workers = NonZero::new(8).unwrap();
     settings.limits.memory = 8 * MIB;
     let (gateway, told) = told(settings);
-    // A buffer doubles, so what they send takes one MiB each.
+    // A buffer grows by doubling, so what each sends takes 1 MiB.
     let peers: Vec<_> = (0..24).map(|_| send(&gateway, 900_000)).collect();
     let mut closed = 0;
     until("the others have room", || {
@@ -513,15 +517,15 @@ fn memory_is_of_all_threads_together() {
         24 - closed <= 8
     });
     let _peers: Vec<_> = peers.into_iter().map(|peer| peer.join()).collect();
-    // Each thread looks every second.
+    // Each thread checks every second.
     std::thread::sleep(Duration::from_millis(2500));
     closed += told.try_iter().filter(|told| told == TOO_MUCH).count();
     let left = gateway.peers().len();
     assert_eq!(left, 24 - closed);
-    assert!((4..=8).contains(&left), "{left} are left");
+    assert!((4..=8).contains(&left), "{left} peers are left");
 }
 
-/// Neither their number, nor what they send, nor how long they say nothing.
+/// Neither by their number, nor by what they send, nor by staying silent.
 fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
     let (node, _unreachable) = unreachable_node();
     let mut settings = inbound(node);
@@ -535,7 +539,7 @@ fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
     let idle: Vec<_> = (0..5).map(|_| connect(&gateway)).collect();
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), "refused HalfOpen");
 
-    // A peer that never answers: what the node sends to it waits, more than any stranger sends.
+    // A peer that never answers: more data is queued for it than any stranger sends.
     let silent = TcpListener::bind(any_port()).unwrap();
     let port = silent.local_addr().unwrap().port();
     let own = [(); 2].map(|()| {
@@ -549,7 +553,7 @@ fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
     assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
 
-    // The others are as free as before.
+    // The other limits are unchanged.
     drop(idle);
     for _ in 0..4 {
         assert!(told.recv_timeout(LIMIT).unwrap().starts_with("closed: "));
@@ -568,7 +572,7 @@ fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
     assert_eq!(outbound.count(), own.len());
 }
 
-/// A turn sets up a few connections at most. Counted by turns of 50 ms, so that the machine's load matters little.
+/// A turn sets up only a few connections. With turns of 50 ms, the machine's load matters little.
 fn the_nodes_own_connections_are_set_up_first() {
     const STRANGERS: usize = 200;
     let (node, _unreachable) = unreachable_node();
@@ -583,7 +587,7 @@ fn the_nodes_own_connections_are_set_up_first() {
         gateway.peers().len() == STRANGERS
     });
     for mut stranger in &strangers {
-        // Not the beginning of a v1 message, so each is answered with a key.
+        // Not the start of a v1 message, so each gets a key in reply.
         stranger.write_all(&[7; 64]).unwrap();
     }
     let peer = TcpListener::bind(any_port()).unwrap();
@@ -602,7 +606,7 @@ fn the_nodes_own_connections_are_set_up_first() {
     assert!(answered < STRANGERS / 2, "{answered} strangers came first");
 }
 
-/// Each figure of each thread, under its name.
+/// All statistics of each thread, by name.
 fn figures(turns: &[Turns]) -> BTreeMap<String, u128> {
     let mut figures = BTreeMap::new();
     for (thread, turns) in turns.iter().enumerate() {
@@ -631,10 +635,10 @@ fn version_and_more() -> Vec<u8> {
     wire
 }
 
-/// Peers come, say something and go, while they are counted; then the threads end.
+/// Peers connect, send something and leave while statistics are read; then the threads end.
 fn totals_never_fall() {
     const PEERS: usize = 60;
-    // A message of the protocol, and one that is not.
+    // A message of the protocol and an unknown one.
     let wire = version_and_more();
     let visit = move |listen: SocketAddr| {
         let mut stream = TcpStream::connect(listen).unwrap();
@@ -664,7 +668,7 @@ fn totals_never_fall() {
         check(figures(&gateway.turns()));
     }
     visits.into_iter().for_each(|visits| visits.join().unwrap());
-    // Of this one nobody asks before its thread has ended.
+    // Nobody reads this peer's statistics before its thread has ended.
     visit(listen);
     for _ in 0..=PEERS {
         ended.recv_timeout(LIMIT).unwrap();
@@ -691,7 +695,7 @@ fn totals_never_fall() {
     gateway.stop().unwrap();
 }
 
-/// A PROXY protocol v2 header of a client that connects by TCP.
+/// A PROXY protocol v2 header for a TCP client.
 fn introduction(client: SocketAddr) -> Vec<u8> {
     let mut wire = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
     match client.ip() {
@@ -718,8 +722,9 @@ fn behind_a_balancer(node: SocketAddr) -> Settings {
     settings
 }
 
-/// The first of the peer's bytes may come with the header, or the header may come byte by byte.
-fn a_balancer_says_who_the_peers_are() {
+/// The peer's first bytes may arrive together with the header, and the header may arrive byte by
+/// byte.
+fn a_balancer_tells_the_peers_addresses() {
     let (node, from) = echo();
     let (tell, told) = channel();
     let gateway = Gateway::start(
@@ -738,7 +743,7 @@ fn a_balancer_says_who_the_peers_are() {
     let mut reached = Vec::new();
     let signature = b"\r\n\r\n\0\r\nQUIT\n";
     let local = [&signature[..], b"\x20\0\0\0"].concat();
-    // Paths of both ends, and what no peer connects by.
+    // UNIX socket addresses, from which no peer connects.
     let unix = [&signature[..], b"\x21\x31\0\xd8", &[b'/'; 216]].concat();
     let udp = [&signature[..], b"\x21\x12\0\x0c", &[9; 12]].concat();
     for (client, without) in [
@@ -753,7 +758,7 @@ fn a_balancer_says_who_the_peers_are() {
             Err(_) => without.to_vec(),
         };
         for split in [0, 1, 15, 16, 17, header.len() - 1, header.len()] {
-            // One has 16 bytes.
+            // One of the headers has 16 bytes.
             let split = split.min(header.len());
             let mut stream = connect(&gateway);
             stream.set_nodelay(true).unwrap();
@@ -763,7 +768,7 @@ fn a_balancer_says_who_the_peers_are() {
             let here = stream.local_addr().unwrap().to_string();
             let expected = if client.is_empty() { &here } else { client };
             let transport = match split % 2 {
-                // With the peer's first bytes.
+                // Together with the peer's first bytes.
                 0 => {
                     stream.write_all(&[rest, &wire].concat()).unwrap();
                     stream.read_exact(&mut wire.clone()).unwrap();
@@ -780,13 +785,13 @@ fn a_balancer_says_who_the_peers_are() {
             reached.push(from.recv_timeout(LIMIT).unwrap());
         }
     }
-    // Each reaches the node from an address of its own.
+    // Each reaches the node from its own address.
     reached.sort_unstable();
     reached.dedup();
     assert_eq!(reached.len(), 3, "{reached:?}");
 }
 
-fn wrong_introductions_are_closed() {
+fn invalid_proxy_headers_are_closed() {
     let (node, from) = echo();
     let mut settings = behind_a_balancer(node);
     settings.limits.handshake = Duration::from_secs(1);
@@ -865,7 +870,7 @@ fn peers_of_a_balancer_are_refused_by_their_own_addresses() {
             }
             None => kept.push((client, stream)),
         }
-        // So that they come in order.
+        // So that they arrive in order.
         let deadline = std::time::Instant::now() + LIMIT;
         let are_known = || {
             let peers = gateway.peers();
@@ -878,7 +883,7 @@ fn peers_of_a_balancer_are_refused_by_their_own_addresses() {
             assert!(std::time::Instant::now() < deadline);
         }
     }
-    // They count no more once they have gone.
+    // They stop counting once they have left.
     let count = kept.len();
     drop(kept);
     for _ in 0..count {
@@ -894,7 +899,7 @@ fn peers_of_a_balancer_are_refused_by_their_own_addresses() {
     assert!(talk_v2(stream, &messages, rng) == messages);
 }
 
-fn who_is_there_is_told() {
+fn current_peers_are_listed() {
     let (node, _from) = echo();
     let (gateway, _ended) = start(inbound(node));
     let mut stream = connect(&gateway);
@@ -926,7 +931,7 @@ fn who_is_there_is_told() {
     );
 }
 
-/// Settings change, and a gateway drains, while a peer is there.
+/// Settings change and a gateway drains while a peer is connected.
 fn connections_outlive_changes() {
     let (node, _from) = echo();
     let (mut gateway, told) = told(inbound(node));
@@ -942,7 +947,10 @@ fn connections_outlive_changes() {
     let mut changed = *gateway.settings();
     changed.network = Network::Mainnet;
     let refused = gateway.change(changed);
-    assert!(matches!(refused, Err(GatewayError::RestartRequired("network"))));
+    assert!(matches!(
+        refused,
+        Err(GatewayError::RestartRequired("network"))
+    ));
     let mut changed = *gateway.settings();
     changed.limits.handshake = Duration::from_secs(1);
     gateway.change(changed).unwrap();
@@ -968,7 +976,7 @@ fn connections_outlive_changes() {
     gateway.stop().unwrap();
 }
 
-/// Who connects after it, however busy the threads are, is for whoever has passed the socket.
+/// However busy the threads are, later connections wait for the owner of the socket.
 fn a_passed_socket_is_left_alone_after_a_drain() {
     const TURN: Duration = Duration::from_millis(200);
     let (node, _from) = echo();
@@ -987,7 +995,7 @@ fn a_passed_socket_is_left_alone_after_a_drain() {
     socket.accept().expect("it waits");
 }
 
-/// Asks the gateway by SOCKS5 for a connection. Its reply.
+/// Requests a connection through SOCKS5. Returns the reply code.
 fn ask(gateway: &Gateway, password: bool, target: &[u8], port: u16) -> (TcpStream, u8) {
     let mut stream = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -1017,7 +1025,7 @@ fn ask(gateway: &Gateway, password: bool, target: &[u8], port: u16) -> (TcpStrea
 
 const LOCALHOST: [u8; 5] = [1, 127, 0, 0, 1];
 
-/// Sends messages by v1, and reads until as many have come back.
+/// Sends messages over v1, and reads until as many have come back.
 fn talk_v1(mut stream: TcpStream, messages: &[(MessageType, Vec<u8>)]) {
     let mut wire = Vec::new();
     for (message_type, payload) in messages {
@@ -1036,7 +1044,8 @@ fn talk_v1(mut stream: TcpStream, messages: &[(MessageType, Vec<u8>)]) {
     heard.join().unwrap();
 }
 
-/// The peers are behind another gateway: that has v2, and sees the first one's peers as v2 or v1.
+/// The peers are behind a second gateway, which supports v2 and reports the transport of the first
+/// one's connections.
 fn a_node_reaches_v2_peers_by_socks() {
     let (node, _from) = echo();
     let (there, at_peer) = start(inbound(node));
@@ -1059,7 +1068,7 @@ fn a_node_reaches_v2_peers_by_socks() {
     }
 }
 
-/// A node that closes at the first bytes that are no v1, and sends back what is.
+/// A node that closes when it receives bytes that are not v1, and echoes v1.
 fn v1_only() -> (SocketAddr, Receiver<bool>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -1089,7 +1098,7 @@ fn v1_only() -> (SocketAddr, Receiver<bool>) {
     (address, is_v1)
 }
 
-fn who_speaks_v1_only_is_tried_by_v2_once() {
+fn v1_only_peers_are_tried_over_v2_once() {
     let (peer, was_v1) = v1_only();
     let (gateway, told) = told(outbound());
     let mut rng = StdRng::seed_from_u64(5);
@@ -1110,16 +1119,16 @@ fn who_speaks_v1_only_is_tried_by_v2_once() {
     }
 }
 
-/// A peer that closes is not the only one that may speak v1 only. Who does not answer by v1 either is
-/// not remembered.
-fn peers_that_answer_v1_or_nothing_are_redialled_by_v1() {
+/// A peer that closes is retried over v1, and so is one that answers in v1 or stays silent. One
+/// that does not answer over v1 either is not remembered.
+fn peers_that_answer_v1_or_nothing_are_retried_over_v1() {
     let mut version = Vec::new();
     v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut version);
     for speaks_first in [true, false] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut settings = outbound();
-        // How long a silent peer has, and the gateway for the second try.
+        // The timeout for a silent peer, and the time left for the second attempt.
         settings.limits.handshake = Duration::from_secs(2);
         let (gateway, told) = told(settings);
         listener.set_nonblocking(true).unwrap();
@@ -1148,7 +1157,7 @@ fn peers_that_answer_v1_or_nothing_are_redialled_by_v1() {
             let (mut node, reply) = ask(&gateway, false, &LOCALHOST, port);
             assert_eq!(reply, 0);
             node.write_all(&version).unwrap();
-            // The gateway closes it.
+            // Closed by the gateway.
             let by_v2 = (!is_known).then(accept);
             let mut peer = accept();
             read_version(&mut peer);
@@ -1170,8 +1179,8 @@ fn peers_that_answer_v1_or_nothing_are_redialled_by_v1() {
     }
 }
 
-/// Neither peers nor the node lose their connection by messages of unknown types, or with damage.
-fn what_is_no_message_is_ignored() {
+/// Messages of unknown types or with damage do not end a connection, in either direction.
+fn invalid_messages_are_ignored() {
     let ping = MessageType::literal("ping");
     let v1_ping = |payload: &[u8]| {
         let mut wire = Vec::new();
@@ -1203,7 +1212,8 @@ fn what_is_no_message_is_ignored() {
     let (mut has_sent, mut heard) = (false, Vec::new());
     while heard.len() < 2 {
         if connection.session().is_some() && !std::mem::replace(&mut has_sent, true) {
-            // Unknown ids, nothing, types that are cut short, not ASCII, or followed by something.
+            // Unknown ids, empty contents, and types that are cut off, not ASCII, or not
+            // zero-padded.
             let bad: [&[u8]; 6] = [
                 &[38],
                 b"\x7f...",
@@ -1243,8 +1253,8 @@ fn what_is_no_message_is_ignored() {
     assert_eq!(counts(&account.sent), (2, 3), "{close}");
 }
 
-/// They have IPv4 addresses, for the operator and for the node.
-fn ipv4_peers_of_a_listener_for_both_families() {
+/// They have IPv4 addresses in events and when they reach the node.
+fn ipv4_peers_of_a_dual_stack_listener() {
     let (node, from) = echo();
     let mut reached = Vec::new();
     for listen in ["[::]:0", "127.0.0.1:0"] {
@@ -1280,17 +1290,17 @@ fn ipv4_peers_of_a_listener_for_both_families() {
         assert_eq!(heard, ("Connected".to_owned(), address));
         reached.push(from.recv_timeout(LIMIT).unwrap());
     }
-    // Not from the gateway's own address: as IPv4 peers reach it.
+    // Not from the gateway's own address: like other IPv4 peers.
     assert!(reached.iter().all(|from| *from != Ipv4Addr::LOCALHOST));
 }
 
-fn a_node_is_told_who_cannot_be_reached() {
+fn a_node_is_told_which_peers_are_unreachable() {
     let nobody = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.local_addr().unwrap().port()
     };
     let (gateway, told) = told(outbound());
-    // Also as a resolver would take it.
+    // Also in a spelling that a resolver would accept.
     let onion = [&[3, 10][..], b"abc.Onion."].concat();
     let unknown = [&[3, 12][..], b"nobody.alt.x"].concat();
     let cases: [(&[u8], u8, &str); 3] = [
@@ -1313,7 +1323,7 @@ fn a_node_is_told_who_cannot_be_reached() {
         let closed = told.recv_timeout(LIMIT).unwrap();
         assert!(closed.starts_with(told_as), "{closed}");
     }
-    // What is not SOCKS.
+    // Not SOCKS.
     let mut stream = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
@@ -1321,7 +1331,7 @@ fn a_node_is_told_who_cannot_be_reached() {
     assert_eq!(closed, "closed: not SOCKS5: the first byte is 0x47");
 }
 
-/// Tor's command to resolve a name, which btcd sends for every one.
+/// Tor's RESOLVE command, which btcd uses for every name.
 fn names_are_resolved() {
     let (gateway, told) = told(outbound());
     let name = |name: &[u8]| [&[3, name.len() as u8], name].concat();
@@ -1361,8 +1371,8 @@ fn names_are_resolved() {
     }
 }
 
-/// Another proxy reaches names of Tor: it gets the name, and what the node has shown, if it asks.
-fn onion_names_go_to_the_other_proxy() {
+/// .onion names go to the upstream proxy, with the node's credentials if it asks for them.
+fn onion_names_go_to_the_upstream_proxy() {
     for method in [2, 0] {
         onion_names_go_to_a_proxy(method);
     }
@@ -1382,7 +1392,7 @@ fn onion_names_go_to_a_proxy(method: u8) {
                 stream.write_all(answer).unwrap();
                 bytes
             };
-            // The node may have given a password, and a proxy take none.
+            // The node may have sent a password, and the proxy may accept none.
             assert_eq!(take(4, &[5, method]), [5, 2, 0, 2]);
             if method == 2 {
                 assert_eq!(take(7, &[1, 0]), b"\x01\x03abc\x01d");
@@ -1417,8 +1427,8 @@ fn onion_names_go_to_a_proxy(method: u8) {
     }
 }
 
-/// The node hears of it at once, however far the other proxy has come.
-fn a_proxy_that_closes_is_told() {
+/// The node is told at once, whatever the state of the upstream proxy.
+fn a_closed_upstream_proxy_is_reported() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let tor = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -1452,8 +1462,8 @@ fn a_proxy_that_closes_is_told() {
     }
 }
 
-/// A batch, and a queue, of nothing: one message at a time.
-fn the_least_limits_suffice() {
+/// With the smallest batch and queue, messages are relayed one by one.
+fn the_smallest_limits_suffice() {
     let (node, _from) = echo();
     let mut settings = inbound(node);
     settings.limits.batch = 0;
@@ -1464,8 +1474,8 @@ fn the_least_limits_suffice() {
     assert!(talk_v2(connect(&gateway), &messages, rng) == messages);
 }
 
-/// It sends now and then, and takes nothing of what comes back.
-fn who_reads_nothing_is_closed() {
+/// The peer sends now and then, and reads nothing.
+fn peers_that_read_nothing_are_closed() {
     let (node, _from) = echo();
     let mut settings = inbound(node);
     settings.limits.stalled = Duration::from_secs(1);

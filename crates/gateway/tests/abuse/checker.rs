@@ -1,4 +1,4 @@
-//! What arrives is the beginning of what was sent, and all of it if both sides closed in order.
+//! Every end receives a prefix of what was sent, and all of it if both ends closed in order.
 
 use crate::load::{Load, Mix, Way};
 use crate::{LIMIT, alone, any_port, has, is_full, say, seed, settings};
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Ends at a time.
+/// Maximum ends at a time.
 const AT_ONCE: usize = 300;
 
-/// What happened, by name, and how often.
+/// Counts of events by name.
 type Told = Arc<Mutex<BTreeMap<String, u64>>>;
 
 fn start(settings: Settings, told: &Told) -> Gateway {
@@ -37,8 +37,8 @@ fn every_byte_is_right_by_io_uring() {
     every_byte_is_right(Io::IoUring);
 }
 
-/// Connections that end anywhere, both ways, by both transports, while settings change, the node
-/// goes and comes back, and another gateway takes over.
+/// Connections in both directions and over both transports end anywhere, while settings change, the
+/// node stops and returns, and another gateway takes over.
 fn every_byte_is_right(io: Io) {
     if !has(io) {
         return;
@@ -58,7 +58,7 @@ fn every_byte_is_right(io: Io) {
     settings.socks = Some(any_port());
     settings.inbound = Some(Inbound::new(any_port(), load.node()));
     let mut gateway = start(settings, &told);
-    // With the ports that it got.
+    // With the ports that the system chose.
     let settings = *gateway.settings();
     let (inbound, socks) = (settings.inbound.unwrap().listen, settings.socks.unwrap());
 

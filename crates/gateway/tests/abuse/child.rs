@@ -1,4 +1,4 @@
-//! A gateway in a process of its own: what it takes of memory, files and CPU time is its alone.
+//! A gateway in a process of its own, so that its memory, files and CPU time can be measured.
 
 use crate::{LIMIT, any_port, raise_files, settings};
 use packetlane_gateway::{Event, Gateway, Inbound, Io, Peer};
@@ -10,10 +10,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What begins each line that is the gateway's, and not the test harness's.
+/// Marks the lines of the child process, as opposed to the test harness's.
 const MARK: &str = "GATEWAY ";
 
-/// Says what the gateway is to do, in the process of its own.
+/// Environment variable that configures the child process.
 const ORDER: &str = "GATEWAY_CHILD";
 
 /// Numbers by name.
@@ -27,7 +27,7 @@ fn numbers(text: &str) -> Numbers {
     text.split_whitespace().filter_map(number).collect()
 }
 
-/// The process. It ends when this is dropped.
+/// The child process. Killed on drop.
 pub(crate) struct InChild {
     child: Child,
     orders: ChildStdin,
@@ -37,7 +37,7 @@ pub(crate) struct InChild {
 }
 
 impl InChild {
-    /// `limits` are numbers by name: `files`, and some of the gateway's.
+    /// `limits` are numbers by name: `files`, and some limits of the gateway.
     pub(crate) fn start(io: Io, node: SocketAddr, limits: &str) -> Self {
         let io = if io == Io::Epoll { 0 } else { 1 };
         let port = node.port();
@@ -74,14 +74,14 @@ impl InChild {
         }
     }
 
-    /// What has happened until now, how often, and how many `peers` there are. What has not happened
-    /// is not there.
+    /// Counts of events so far, and the current number of `peers`. Events that have not happened
+    /// are missing.
     pub(crate) fn told(&mut self) -> Numbers {
         self.orders.write_all(b"\n").unwrap();
         self.answer()
     }
 
-    /// Waits until that is so.
+    /// Waits until a condition holds.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Numbers) -> bool) -> Numbers {
         let until = Instant::now() + LIMIT;
@@ -90,7 +90,7 @@ impl InChild {
             if is_so(&told) {
                 return told;
             }
-            assert!(Instant::now() < until, "not so: {what}: {told:?}");
+            assert!(Instant::now() < until, "timeout: {what}: {told:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -100,7 +100,7 @@ impl InChild {
         std::fs::read_to_string(path).unwrap()
     }
 
-    /// Memory that it has, in bytes.
+    /// Its memory, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let status = self.proc("status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -108,13 +108,13 @@ impl InChild {
         kib.unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// Files that it has open.
+    /// Its open files.
     pub(crate) fn files(&self) -> usize {
         let path = format!("/proc/{}/fd", self.child.id());
         std::fs::read_dir(path).unwrap().count()
     }
 
-    /// CPU time that it has used.
+    /// Its CPU time.
     pub(crate) fn cpu(&self) -> Duration {
         let stat = self.proc("stat");
         let fields = stat.rsplit(')').next().unwrap().split_whitespace();

@@ -1,4 +1,4 @@
-//! What peers may take of the gateway, however many they are and whatever they do.
+//! Limits on what peers can use of the gateway, however many they are and whatever they do.
 
 use crate::child::InChild;
 use crate::load::{Load, MAGIC, Mix, Way};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// For each test, one by each way to read and write.
+/// For each test, one per I/O method.
 macro_rules! by_each_io {
     ($($test:ident),* $(,)?) => {
         mod by_epoll {
@@ -37,14 +37,14 @@ macro_rules! by_each_io {
 }
 
 by_each_io!(
-    an_ended_side_costs_nothing,
-    no_more_files,
-    a_siege,
+    a_closed_side_costs_no_cpu,
+    peers_above_the_file_limit_are_refused,
+    many_half_open_handshakes,
     peers_come_and_go,
-    many_are_small,
+    idle_connections_need_little_memory,
 );
 
-/// A node that sends back what it gets, for thousands of connections. It holds little of each.
+/// A node that echoes, for thousands of connections, with little memory each.
 fn echo() -> SocketAddr {
     let mut listener = mio::net::TcpListener::bind(any_port()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -102,7 +102,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// A connection from any loopback address.
+/// A connection from the given loopback address.
 fn connect(to: SocketAddr, from: Ipv4Addr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
@@ -118,7 +118,7 @@ fn version() -> Vec<u8> {
     wire
 }
 
-/// A peer by v1 that has been heard by the node.
+/// A v1 peer whose message has reached the node.
 fn v1_peer(to: SocketAddr) -> TcpStream {
     let mut stream = connect(to, Ipv4Addr::LOCALHOST);
     stream.write_all(&version()).unwrap();
@@ -126,7 +126,7 @@ fn v1_peer(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A peer by v2 that measures how long a message takes to the node and back.
+/// A v2 peer that measures round trips of messages to the node.
 struct Bystander {
     stream: TcpStream,
     engine: Engine,
@@ -161,11 +161,11 @@ impl Bystander {
         self.outgoing.clear();
     }
 
-    /// How many messages came.
+    /// Returns how many messages arrived.
     fn read(&mut self) -> usize {
         self.incoming.clear();
         let len = self.stream.read(self.incoming.room(4096)).unwrap();
-        assert_ne!(len, 0, "a bystander was closed");
+        assert_ne!(len, 0, "the well-behaved peer was closed");
         self.connection.receive(&mut self.incoming, len).unwrap();
         self.engine.open(&mut self.incoming);
         let mut messages = 0;
@@ -187,7 +187,7 @@ impl Bystander {
         begun.elapsed()
     }
 
-    /// Round trips for so long, in order of their time.
+    /// Measures round trips for this long, sorted by duration.
     fn measure(&mut self, length: Duration, mut between: impl FnMut()) -> Vec<Duration> {
         let begun = Instant::now();
         let mut times = Vec::new();
@@ -205,13 +205,13 @@ fn at(times: &[Duration], of_hundred: usize) -> Duration {
     times[(times.len() - 1) * of_hundred / 100]
 }
 
-/// Peers that say no more, and a node that says nothing.
-fn an_ended_side_costs_nothing(io: Io) {
+/// Peers that have ended, and a node that sends nothing.
+fn a_closed_side_costs_no_cpu(io: Io) {
     if !has(io) {
         return;
     }
     let _alone = alone();
-    // It connects by itself, and nobody accepts.
+    // Connections complete in the queue, and nobody accepts them.
     let node = TcpListener::bind(any_port()).unwrap();
     let mut gateway = InChild::start(io, node.local_addr().unwrap(), "");
     let peer = |_| {
@@ -230,16 +230,14 @@ fn an_ended_side_costs_nothing(io: Io) {
     say(format_args!(
         "{io:?}: half-closed connections: {cpu:?} of CPU time in 2 s"
     ));
-    assert!(
-        cpu < Duration::from_millis(500),
-        "it turns without a reason"
-    );
+    assert!(cpu < Duration::from_millis(500), "the event loop spins");
     assert_eq!(gateway.told()["peers"], 5);
     drop((peers, node));
 }
 
-/// More peers than files: those above are refused at once, and all goes on when others have gone.
-fn no_more_files(io: Io) {
+/// More peers than files: those above the limit are refused at once, and everything continues after
+/// others have left.
+fn peers_above_the_file_limit_are_refused(io: Io) {
     if !has(io) {
         return;
     }
@@ -260,7 +258,7 @@ fn no_more_files(io: Io) {
     say(format_args!(
         "{io:?}: no more files: {told:?}, {cpu:?} of CPU time in 2 s"
     ));
-    assert!(cpu < Duration::from_secs(1), "it turns without a reason");
+    assert!(cpu < Duration::from_secs(1), "the event loop spins");
     let mut refused = 0;
     for stream in &peers {
         stream.set_nonblocking(true).unwrap();
@@ -274,9 +272,9 @@ fn no_more_files(io: Io) {
     bystander.round_trip();
 }
 
-/// Thousands who do not shake hands, and hundreds who do not read; a bystander is heard all the
-/// while.
-fn a_siege(io: Io) {
+/// Load test with thousands of half-open handshakes and hundreds of peers that do not read. A
+/// well-behaved peer is served throughout.
+fn many_half_open_handshakes(io: Io) {
     if !has(io) {
         return;
     }
@@ -286,7 +284,7 @@ fn a_siege(io: Io) {
     let slow = 2000.min(files / 10) as usize;
     let length = Duration::from_secs(if is_full() { 300 } else { 6 });
     let most = 16 * MIB;
-    // So that the slow ones find room beside the strangers.
+    // So that the slow peers get slots in spite of the strangers.
     let room = 2 * half_open;
     let limits = format!("memory={most} half-open={room} half-open-group={room}");
     let mut gateway = InChild::start(io, echo(), &limits);
@@ -309,7 +307,7 @@ fn a_siege(io: Io) {
         let said: &[u8] = match number % 3 {
             0 => &[],
             1 => &[1; 40],
-            // A key, for which the gateway answers with its own, and the beginning of garbage.
+            // A key, which the gateway answers with its own, and the start of garbage.
             _ => &[number as u8; 164],
         };
         stream.write_all(said).unwrap();
@@ -320,8 +318,8 @@ fn a_siege(io: Io) {
     gateway.until("all are there", |told| told["peers"] >= besieged);
     let each = gateway.memory().saturating_sub(at_first) / half_open as u64;
 
-    // They read nothing. What they say fits into the gateway's memory, even where the kernel, short of
-    // memory for sockets, leaves all of it to the gateway: so only greedy ones need to go.
+    // They read nothing. What they send fits into the gateway's memory limit, even if the kernel
+    // buffers none of it; so only the greedy ones need to be closed.
     let message = vec![7; 400];
     let mut wire = Vec::new();
     for _ in 0..5 {
@@ -352,7 +350,7 @@ fn a_siege(io: Io) {
                     }
                 }
             }
-            // A few drip, a few go and come.
+            // Some send byte by byte, some reconnect.
             for place in 0..10 {
                 let number = (turn * 10 + place) % half_open;
                 if number.is_multiple_of(3) {
@@ -367,7 +365,7 @@ fn a_siege(io: Io) {
             }
         })
     };
-    // They say what they say and read nothing; then some of them say as much as they can.
+    // All send something and read nothing; then some of them send as much as they can.
     let greedy_ones = 40;
     let during = besiege(&mut bystander, length, 0);
     let greedy = besiege(&mut bystander, length / 2, greedy_ones);
@@ -398,7 +396,7 @@ fn a_siege(io: Io) {
         (1..=greedy_ones as u64).contains(&told["closed-memory"]),
         "{told:?}"
     );
-    // The machine may stand still for a while, but not for half of the time.
+    // The machine may stall for a while, but not for half of the time.
     for times in [&during, &greedy] {
         assert!(at(times, 50) < Duration::from_millis(500));
     }
@@ -407,7 +405,7 @@ fn a_siege(io: Io) {
     bystander.round_trip();
 }
 
-/// Turns until `is_over`; begins connections while no more than `at_once` are open.
+/// Runs turns until `is_over`, and starts connections while at most `at_once` are open.
 fn drive(
     load: &mut Load,
     gateway: &InChild,
@@ -435,7 +433,7 @@ fn mix(messages: usize) -> Mix {
     }
 }
 
-/// A thousand peers that talk for a moment, and others in their place.
+/// A thousand peers talk for a moment, and are replaced by others.
 fn peers_come_and_go(io: Io) {
     if !has(io) {
         return;
@@ -445,7 +443,7 @@ fn peers_come_and_go(io: Io) {
     let length = Duration::from_secs(if is_full() { 600 } else { 8 });
     let mut load = Load::new(mix(60)).unwrap();
     let mut gateway = InChild::start(io, load.node(), "");
-    // Its threads run when they answer.
+    // Its threads have started when they answer.
     gateway.told();
     let files = gateway.files();
     let begun = Instant::now();
@@ -471,14 +469,14 @@ fn peers_come_and_go(io: Io) {
     assert!(late < warm + warm / 2 + 16 * MIB, "memory grows");
 }
 
-/// Memory of connections at which nothing happens, beside the sockets' buffers.
-fn many_are_small(io: Io) {
+/// Memory of idle connections, without the kernel's socket buffers.
+fn idle_connections_need_little_memory(io: Io) {
     if !has(io) {
         return;
     }
     let _alone = alone();
     let files = raise_files();
-    // Two for each in the gateway, and two here.
+    // Two descriptors each in the gateway, and two here.
     let wanted = if is_full() { 10_000 } else { 4000 };
     let connections = wanted.min((files.saturating_sub(200) / 2) as usize);
     if connections < wanted {

@@ -1,8 +1,8 @@
-//! Peers and nodes, thousands of them in one thread, that know of each byte what it must be.
+//! Thousands of peers and nodes in one thread, which check every byte they receive.
 //!
-//! A connection has a number. What both of its ends say follows from that number alone, so each end
-//! can compare what it hears with what the other says, byte by byte: what is lost, doubled or out of
-//! order differs.
+//! Everything that the two ends of a connection send follows from the connection's number. So each
+//! end can compare what it receives with what the other sends, byte by byte, and detects loss,
+//! duplication and reordering.
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
@@ -21,45 +21,45 @@ use std::time::{Duration, Instant};
 
 pub(crate) const MAGIC: [u8; 4] = Network::Regtest.magic();
 
-/// An end at which nothing happens for so long is stuck. The machine may stand still for a while.
+/// An end without progress for this long is stuck. Long enough for a stalled machine.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Longest payload of the network.
 const LONGEST: usize = 4_000_000;
 
-/// Bytes of one read, and those that an end writes before others have their turn.
+/// Bytes per read, and bytes that an end writes before the others get their turn.
 const PIECE: usize = 64 * 1024;
 
-/// Who writes one byte at a time does so until so many have passed: then the handshake is over.
+/// An end that writes one byte at a time does so for this many bytes, until the handshake is over.
 const BYTE_BY_BYTE: usize = 10_000;
 
-/// Bytes of the opener's first message: the number first.
+/// Length of the opener's first message, which starts with the number.
 const FIRST_LEN: usize = 90;
 
-/// The gateway's answer by SOCKS when it has connected, behind that to the greeting.
+/// The gateway's answers to the SOCKS greeting and request of a successful connection.
 const ANSWER: [u8; 12] = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 
-/// Who begins.
+/// Which side opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// A peer connects to the gateway.
     Inbound,
-    /// The node asks the gateway by SOCKS.
+    /// The node connects through the gateway's SOCKS server.
     Outbound,
 }
 
-/// How an end ends.
+/// How an end finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It says all, says that this was all, and hears the other out.
+    /// Sends everything, shuts down, and reads to the end.
     Whole,
-    /// The same, but it says that this was all when the other has.
+    /// The same, but shuts down only after the other side.
     Second,
-    /// It closes when so many bytes have passed.
+    /// Closes after this many bytes.
     Close(usize),
-    /// It resets the connection when so many bytes have passed.
+    /// Resets the connection after this many bytes.
     Reset(usize),
-    /// It sends what is no packet and no message when it has said all.
+    /// Sends invalid data after everything else.
     Nonsense,
 }
 
@@ -76,20 +76,20 @@ impl End {
     }
 }
 
-/// What one end does.
+/// Behavior of one end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     messages: usize,
     has_longest: bool,
-    /// Bytes of a write at most.
+    /// Maximum bytes per write.
     write: usize,
     has_decoys: bool,
-    /// Behind so many bytes it reads nothing for so long.
+    /// After this many bytes, reads nothing for this long.
     stall: Option<(usize, Duration)>,
     end: End,
 }
 
-/// What happens over a connection.
+/// Behavior of both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
     pub(crate) way: Way,
@@ -98,13 +98,13 @@ pub(crate) struct Script {
     acceptor: Part,
 }
 
-/// How a load is mixed.
+/// Composition of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix {
     pub(crate) seed: u64,
-    /// Connections whose ends may close early, stall, or talk nonsense.
+    /// Whether ends may close early, stall, or send invalid data.
     pub(crate) is_rough: bool,
-    /// How many messages an end sends at most.
+    /// Maximum number of messages per end.
     pub(crate) messages: usize,
     /// Whether the node connects to peers, too.
     pub(crate) both_ways: bool,
@@ -126,14 +126,14 @@ impl Mix {
             let one_in = |rng: &mut StdRng, of: u32| rng.random_range(0..of) == 0;
             let end = match rng.random_range(0..12) {
                 _ if !self.is_rough => End::Whole,
-                // Many of them within the handshake.
+                // Often within the handshake.
                 0 => End::Close(rng.random_range(0..5000)),
                 1 => End::Reset(rng.random_range(0..5000)),
                 2 => End::Close(rng.random_range(0..50_000)),
                 3 => End::Reset(rng.random_range(0..50_000)),
-                // v1 passes nonsense on.
+                // v1 relays invalid data unchanged.
                 4 if is_v2 => End::Nonsense,
-                // Both would wait for the other.
+                // Both ends would wait for each other.
                 5 | 6 if !is_opener => End::Second,
                 _ => End::Whole,
             };
@@ -157,7 +157,7 @@ impl Mix {
         };
         let (mut opener, acceptor) = (part(true), part(false));
         if opener.end == End::Nonsense && !acceptor.end.is_clean() {
-            // A peer that closes early may be tried by v1, and that passes nonsense on.
+            // A peer that closes early may be retried over v1, which relays invalid data.
             opener.end = End::Whole;
         }
         Script {
@@ -168,7 +168,7 @@ impl Mix {
         }
     }
 
-    /// What the opener says, or the acceptor.
+    /// The messages of the opener or the acceptor.
     fn messages(&self, id: u64, is_opener: bool) -> Messages {
         let script = self.script(id);
         let part = match is_opener {
@@ -184,10 +184,10 @@ impl Mix {
     }
 }
 
-/// What an end says.
+/// The messages of one end.
 struct Messages {
     rng: StdRng,
-    /// The opener's number, before all else.
+    /// The opener's number, sent first.
     first: Option<u64>,
     left: usize,
     longest: Option<usize>,
@@ -212,15 +212,16 @@ impl Iterator for Messages {
         let name = types[self.rng.random_range(0..types.len())];
         let mut payload = vec![0; len];
         self.rng.fill_bytes(&mut payload);
-        // The names are good.
+        // The names are valid.
         Some((MessageType::new(name.as_bytes()).ok()?, payload))
     }
 }
 
-/// Messages that must come, and those that have come in part, as v1 has them.
+/// The messages that are still expected, and the part of the current one that has arrived, in v1
+/// framing.
 struct Expected {
     messages: Messages,
-    /// Of those that were begun.
+    /// The v1 framing of a message that has partly arrived.
     wire: Vec<u8>,
     at: usize,
 }
@@ -269,12 +270,12 @@ impl Expected {
     }
 }
 
-/// How an end speaks.
-enum Speech {
+/// The transport of an end.
+enum Codec {
     V1 {
         out: Vec<u8>,
         written: usize,
-        /// What came before the number was known.
+        /// Bytes received before the number was known.
         early: Vec<u8>,
     },
     V2(Box<Connection>),
@@ -283,11 +284,11 @@ enum Speech {
 /// How an end's connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ended {
-    /// All that was to be said was, all that was to be heard was, and then came the end.
+    /// Everything was sent and received, then the stream ended.
     Whole,
-    /// By its script.
+    /// Ended by this end's script.
     Cut,
-    /// By the other side, or by the gateway.
+    /// Ended by the other side or the gateway.
     Broken(String),
 }
 
@@ -298,10 +299,10 @@ struct Actor {
     /// An acceptor learns it from the first message.
     id: Option<u64>,
     part: Option<Part>,
-    speech: Speech,
+    codec: Codec,
     says: Option<Messages>,
     expected: Option<Expected>,
-    /// Of the gateway's answer by SOCKS, what has not come.
+    /// The part of the gateway's SOCKS answers that has not arrived.
     answer: &'static [u8],
     readable: bool,
     writable: bool,
@@ -314,33 +315,33 @@ struct Actor {
     active: Instant,
 }
 
-/// What both ends of a connection came to.
+/// The outcome of both ends of a connection.
 #[derive(Default, Debug)]
 struct Outcome {
     opener: Option<Ended>,
     acceptor: Option<Ended>,
 }
 
-/// Who is accepted.
+/// What a listener accepts connections as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accepts {
-    /// As the node, by v1.
+    /// As the node, over v1.
     Node,
     /// As a peer that speaks v2 and v1.
     PeerV2,
-    /// As a peer that speaks v1 only.
+    /// As a peer that speaks only v1.
     PeerV1,
 }
 
-/// What a load has done.
+/// Totals of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) connections: u64,
-    /// Of which both ends have heard all.
+    /// Connections on which both ends received everything.
     pub(crate) whole: u64,
-    /// Which an end, or a stroke of the test, has ended early.
+    /// Connections that a script or an action of the test ended early.
     pub(crate) cut: u64,
-    /// Of which nothing had passed when they were reset: between two gateways.
+    /// Connections that were reset before any data, during a handover between gateways.
     pub(crate) untouched: u64,
     pub(crate) bytes: u64,
 }
@@ -358,12 +359,12 @@ pub(crate) struct Load {
     outgoing: SealBatch,
     next: u64,
     outcomes: BTreeMap<u64, Outcome>,
-    /// Connections that were hit by something that the test did to the node.
+    /// Connections affected by an action of the test on the node.
     struck: HashSet<u64>,
     is_node_down: bool,
-    /// Whether ends that have said all wait with saying so.
+    /// Whether ends that have sent everything delay their shutdown.
     pub(crate) is_holding: bool,
-    /// Whether a connection may be reset before anything has passed.
+    /// Whether a connection may be reset before any data has passed.
     pub(crate) may_miss: bool,
     totals: Totals,
 }
@@ -379,7 +380,8 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// Where the node finds the peer of a connection: by that the peer knows its number.
+/// The address at which the node finds the peer of a connection. The peer derives the connection's
+/// number from it.
 fn peer_address(id: u64) -> Ipv4Addr {
     let rest = id % 62_500;
     Ipv4Addr::new(
@@ -400,7 +402,7 @@ fn of_peer_address(address: SocketAddr) -> Option<u64> {
     }
 }
 
-/// Begins to connect, from any address of a /16 by the connection's number.
+/// Starts connecting, from an address of a /16 chosen by the connection's number.
 fn connect(to: SocketAddr, id: u64) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
@@ -439,8 +441,9 @@ impl Load {
             totals: Totals::default(),
         };
         for accepts in [Accepts::Node, Accepts::PeerV2, Accepts::PeerV1] {
-            // Port 0 would be one from which nobody has connected in the last minute, and the load
-            // of another test may have left none. Nobody connects from these, unless told so.
+            // Not port 0: the system would choose a port that was not used in the last minute, and
+            // the load of another test may have left none. By default nobody connects from these
+            // ports.
             let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
             let mut sockets = (20_000..32_000).filter_map(|port| listener(any(port)).ok());
             let socket = sockets.next().ok_or(io::ErrorKind::AddrInUse)?;
@@ -460,17 +463,17 @@ impl Load {
         Ok(())
     }
 
-    /// Where the node listens.
+    /// Address of the node.
     pub(crate) fn node(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.listeners[0].2.port()).into()
     }
 
-    /// How many connections have been begun.
+    /// Number of connections started.
     pub(crate) fn begun(&self) -> u64 {
         self.next
     }
 
-    /// How many openers there are.
+    /// Number of open openers.
     pub(crate) fn open(&self) -> usize {
         let actors = self.actors.iter();
         actors.filter(|(_, actor)| actor.is_opener).count()
@@ -480,7 +483,7 @@ impl Load {
         self.mix.script(self.next)
     }
 
-    /// Begins the next connection, to the gateway's port for its way.
+    /// Starts the next connection, to the gateway's port for its direction.
     pub(crate) fn begin(&mut self, to: SocketAddr) -> io::Result<()> {
         let id = self.next;
         self.next += 1;
@@ -491,15 +494,15 @@ impl Load {
         }
         let script = self.mix.script(id);
         let socket = connect(to, id)?;
-        let v1 = |out| Speech::V1 {
+        let v1 = |out| Codec::V1 {
             out,
             written: 0,
             early: Vec::new(),
         };
-        let speech = match script.way {
+        let codec = match script.way {
             Way::Outbound => {
                 let peer = &self.listeners[if script.is_v2 { 1 } else { 2 }].2;
-                // Each v1 peer at an address of its own: none is known to the gateway.
+                // Each v1 peer has its own address, so the gateway remembers none of them.
                 let mut out = vec![5, 1, 0, 5, 1, 0, 1];
                 out.extend(peer_address(id).octets());
                 out.extend(peer.port().to_be_bytes());
@@ -507,7 +510,7 @@ impl Load {
             }
             Way::Inbound if script.is_v2 => {
                 let connection = Connection::initiator(self.handshake(script.opener, id));
-                Speech::V2(Box::new(connection.map_err(io::Error::other)?))
+                Codec::V2(Box::new(connection.map_err(io::Error::other)?))
             }
             Way::Inbound => v1(Vec::new()),
         };
@@ -515,7 +518,7 @@ impl Load {
             Way::Inbound => &[],
             Way::Outbound => &ANSWER,
         };
-        let mut actor = self.actor(socket, speech, true);
+        let mut actor = self.actor(socket, codec, true);
         actor.answer = answer;
         self.knows(&mut actor, id);
         self.add(actor)
@@ -535,13 +538,13 @@ impl Load {
         config
     }
 
-    fn actor(&self, socket: TcpStream, speech: Speech, is_opener: bool) -> Actor {
+    fn actor(&self, socket: TcpStream, codec: Codec, is_opener: bool) -> Actor {
         Actor {
             socket,
             is_opener,
             id: None,
             part: None,
-            speech,
+            codec,
             says: None,
             expected: None,
             answer: &[],
@@ -577,14 +580,14 @@ impl Load {
         Ok(())
     }
 
-    /// The node is gone: its connections are reset, and nobody listens.
+    /// Stops the node: resets its connections and closes its listener.
     pub(crate) fn kill_node(&mut self) {
         self.is_node_down = true;
         self.listeners[0].1 = None;
         let mut killed = Vec::new();
         for (number, actor) in &self.actors {
             let way = actor.id.map(|id| self.mix.script(id).way);
-            // Those whose connection has not reached the node, too.
+            // Also those that have not reached the node yet.
             self.struck.extend(actor.id);
             let is_node = actor.is_opener == (way == Some(Way::Outbound));
             if is_node || !actor.is_opener && way.is_none() {
@@ -598,14 +601,14 @@ impl Load {
         }
     }
 
-    /// The node is there again.
+    /// Starts the node again.
     pub(crate) fn revive_node(&mut self) -> io::Result<()> {
         self.is_node_down = false;
         let socket = listener(self.listeners[0].2)?;
         self.listen(0, socket)
     }
 
-    /// Ends that have not said or not heard all.
+    /// Number of ends that have not sent or received everything.
     pub(crate) fn unsettled(&self) -> usize {
         let actors = self.actors.iter();
         actors.filter(|(_, actor)| !actor.is_settled()).count()
@@ -616,11 +619,11 @@ impl Load {
         self.actors.is_empty()
     }
 
-    /// One turn of all ends.
+    /// Runs one turn of all ends.
     ///
     /// # Panics
     ///
-    /// When an end hears what was not said, does not hear what was, or is stuck.
+    /// An end receives wrong data, misses data, or is stuck.
     pub(crate) fn turn(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let is_busy = self.actors.iter().any(|(_, actor)| {
@@ -661,7 +664,7 @@ impl Load {
             let mut actor = self.actors.remove(number);
             match self.step(&mut actor, now) {
                 None => {
-                    // The same number again: it was the last to become vacant.
+                    // Gets the same slot again, which was vacated last.
                     let again = self.actors.insert(actor);
                     assert_eq!(again, number);
                 }
@@ -682,24 +685,24 @@ impl Load {
         let _ = socket.set_nodelay(true);
         let id = socket.local_addr().ok().and_then(of_peer_address);
         let part = id.map(|id| self.mix.script(id).acceptor);
-        let speech = match (accepts, id.zip(part)) {
+        let codec = match (accepts, id.zip(part)) {
             (Accepts::PeerV2, Some((id, part))) => {
                 let config = self.handshake(part, self.mix.seed ^ id);
                 let connection = Connection::responder(config).map_err(io::Error::other)?;
-                Speech::V2(Box::new(connection))
+                Codec::V2(Box::new(connection))
             }
-            _ => Speech::V1 {
+            _ => Codec::V1 {
                 out: Vec::new(),
                 written: 0,
                 early: Vec::new(),
             },
         };
-        let mut actor = self.actor(socket, speech, false);
+        let mut actor = self.actor(socket, codec, false);
         actor.part = part;
         self.add(actor)
     }
 
-    /// Carries on with one end. How it has ended, if it has.
+    /// Advances one end. Returns how it ended, if it did.
     fn step(&mut self, actor: &mut Actor, now: Instant) -> Option<Ended> {
         if actor.passed >= actor.part.map_or(usize::MAX, |part| part.end.cut()) {
             return Some(Ended::Cut);
@@ -797,9 +800,9 @@ impl Load {
                 actor.id, actor.is_opener
             )
         };
-        let mut bytes = match &mut actor.speech {
-            Speech::V1 { .. } => came,
-            Speech::V2(connection) => match self.packets(connection, &came) {
+        let mut bytes = match &mut actor.codec {
+            Codec::V1 { .. } => came,
+            Codec::V2(connection) => match self.packets(connection, &came) {
                 Ok(messages) => {
                     for (message_type, payload) in messages {
                         let first = payload.first_chunk().map(|id| u64::from_le_bytes(*id));
@@ -817,7 +820,7 @@ impl Load {
                     return Ok(());
                 }
                 Err(ConnectionError::V1 { received }) => {
-                    actor.speech = Speech::V1 {
+                    actor.codec = Codec::V1 {
                         out: Vec::new(),
                         written: 0,
                         early: Vec::new(),
@@ -827,14 +830,14 @@ impl Load {
                 Err(error) => wrong(actor, error.to_string()),
             },
         };
-        let Speech::V1 { early, .. } = &mut actor.speech else {
+        let Codec::V1 { early, .. } = &mut actor.codec else {
             return Ok(());
         };
         if actor.id.is_none() {
             early.append(&mut bytes);
             let magic = early.len().min(4);
             if early[..magic] != MAGIC[..magic] {
-                // A peer that speaks v1 only is greeted by v2.
+                // A v1-only peer is greeted in v2.
                 return Err(Ended::Cut);
             }
             match v1::Message::decode(MAGIC, early) {
@@ -859,7 +862,7 @@ impl Load {
         Ok(())
     }
 
-    /// The messages that are whole now.
+    /// Returns the messages that are complete.
     fn packets(
         &mut self,
         connection: &mut Connection,
@@ -870,7 +873,7 @@ impl Load {
         self.engine.open(&mut self.incoming);
         let mut messages = Vec::new();
         while let Some(contents) = connection.next_packet(&self.incoming)? {
-            // The gateway sends what it decoded.
+            // The gateway sends what it has decoded.
             let (message_type, payload) = MessageType::decode(contents).unwrap();
             messages.push((message_type, payload.to_vec()));
         }
@@ -878,7 +881,7 @@ impl Load {
     }
 
     fn write(&mut self, actor: &mut Actor) -> Result<(), Ended> {
-        // An acceptor of v2 answers before it knows who that is.
+        // A v2 acceptor answers before it knows the number.
         if !actor.writable || actor.told_end {
             return Ok(());
         }
@@ -904,8 +907,8 @@ impl Load {
             }
             written
         };
-        let result = match &mut actor.speech {
-            Speech::V1 { out, written, .. } => loop {
+        let result = match &mut actor.codec {
+            Codec::V1 { out, written, .. } => loop {
                 if *written == out.len() {
                     out.clear();
                     *written = 0;
@@ -917,7 +920,7 @@ impl Load {
                     Err(error) => break Err(error),
                 }
             },
-            Speech::V2(connection) => {
+            Codec::V2(connection) => {
                 self.engine.seal(&mut self.outgoing);
                 let written = connection
                     .outbox
@@ -929,17 +932,17 @@ impl Load {
         actor.writable = !is_full;
         actor.passed += wrote;
         if let Err(error) = result {
-            // What has come before may still be read; and what the other has heard is its to say.
+            // Data that arrived before may still be read; the other end reports what it received.
             return Err(Ended::Broken(error.to_string()));
         }
-        // Who knows no number has not begun.
+        // Without a number the connection has not started.
         let (Some(part), Some(_)) = (actor.part, actor.id) else {
             return Ok(());
         };
         let has_said_all = !actor.has_more()
-            && match &actor.speech {
-                Speech::V1 { .. } => true,
-                Speech::V2(connection) => connection.session().is_some(),
+            && match &actor.codec {
+                Codec::V1 { .. } => true,
+                Codec::V2(connection) => connection.session().is_some(),
             };
         if has_said_all {
             match part.end {
@@ -958,16 +961,16 @@ impl Load {
         Ok(())
     }
 
-    /// Adds what is to be said next.
+    /// Queues the next data to send.
     fn fill(&mut self, actor: &mut Actor) {
         let (Some(says), Some(part)) = (&mut actor.says, actor.part) else {
             return;
         };
         loop {
-            let waits = match &actor.speech {
-                Speech::V1 { out, written, .. } => out.len() - written,
-                Speech::V2(connection) if connection.session().is_none() => return,
-                Speech::V2(connection) => connection.outbox.len(),
+            let waits = match &actor.codec {
+                Codec::V1 { out, written, .. } => out.len() - written,
+                Codec::V2(connection) if connection.session().is_none() => return,
+                Codec::V2(connection) => connection.outbox.len(),
             };
             if waits >= PIECE {
                 return;
@@ -975,11 +978,11 @@ impl Load {
             let Some((message_type, payload)) = says.next() else {
                 return;
             };
-            match &mut actor.speech {
-                Speech::V1 { out, .. } => {
+            match &mut actor.codec {
+                Codec::V1 { out, .. } => {
                     v1::Message::new(message_type, &payload).encode(MAGIC, out)
                 }
-                Speech::V2(connection) => {
+                Codec::V2(connection) => {
                     let batch = &mut self.outgoing;
                     if part.has_decoys {
                         let decoy = connection.push(
@@ -996,7 +999,7 @@ impl Load {
         }
     }
 
-    /// Notes how an end has ended, and judges the connection when both have.
+    /// Records how an end finished, and checks the connection when both have.
     fn note(&mut self, actor: &Actor, ended: Ended) {
         let Some(id) = actor.id else {
             return;
@@ -1017,7 +1020,7 @@ impl Load {
             self.totals.whole += 1;
             self.outcomes.remove(&id);
         } else if !is_clean || is_struck {
-            // What was heard was right so far.
+            // Everything received so far was correct.
         } else if self.may_miss && actor.is_opener && actor.heard == 0 {
             self.totals.untouched += 1;
             self.outcomes.remove(&id);
@@ -1034,11 +1037,11 @@ impl Load {
         }
     }
 
-    /// What it did, once it is over.
+    /// Returns the totals.
     ///
     /// # Panics
     ///
-    /// If a connection that both ends closed in order was not heard by one of them.
+    /// Both ends of a connection closed in order, and one did not receive everything.
     pub(crate) fn finish(mut self) -> Totals {
         self.totals.cut = self.outcomes.len() as u64;
         for (id, outcome) in &self.outcomes {
@@ -1052,24 +1055,24 @@ impl Load {
 }
 
 impl Actor {
-    /// Bytes that may pass before it is cut off.
+    /// Bytes that may pass before the script ends the connection.
     fn room(&self) -> usize {
         let cut = self.part.map_or(usize::MAX, |part| part.end.cut());
         cut.saturating_sub(self.passed)
     }
 
-    /// Whether it has said and heard all.
+    /// Whether it has sent and received everything.
     fn is_settled(&self) -> bool {
         !self.has_more() && self.expected.as_ref().is_some_and(Expected::is_complete)
     }
 
-    /// Whether it has something to say now.
+    /// Whether it has something to send now.
     fn has_more(&self) -> bool {
         let has_messages = |says: &Messages| says.first.is_some() || says.left > 0;
         let says = self.says.as_ref().is_some_and(has_messages);
-        match &self.speech {
-            Speech::V1 { out, written, .. } => says || *written < out.len(),
-            Speech::V2(connection) => {
+        match &self.codec {
+            Codec::V1 { out, written, .. } => says || *written < out.len(),
+            Codec::V2(connection) => {
                 !connection.outbox.is_empty() || says && connection.session().is_some()
             }
         }

@@ -1,8 +1,8 @@
-//! Abuse: connections that end anywhere, peers that stall, floods, no more files. A checker on both
-//! sides of the gateway knows of each byte what it must be.
+//! Abuse tests: connections that end anywhere, stalled peers, floods, exhausted file descriptors.
+//! Both ends check every byte that passes through the gateway.
 //!
-//! `GATEWAY_ABUSE=full` gives all of it the length that a release wants (minutes), otherwise it is
-//! short. `GATEWAY_SEED` gives other connections than the usual ones.
+//! `GATEWAY_ABUSE=full` runs everything at release length (minutes) instead of a short version.
+//! `GATEWAY_SEED` selects other random connections.
 
 mod checker;
 mod child;
@@ -19,16 +19,16 @@ use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// More than anything takes on the slowest machine.
+/// Longer than anything takes on the slowest machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One test at a time: they measure.
+/// Runs one test at a time, because the tests measure.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether it is to take its time.
+/// Whether to run at full length.
 fn is_full() -> bool {
     std::env::var("GATEWAY_ABUSE").is_ok_and(|how| how == "full")
 }
@@ -38,16 +38,16 @@ fn seed() -> u64 {
     seed.and_then(|seed| seed.parse().ok()).unwrap_or(19)
 }
 
-/// Says something in the test's output, whether or not it is captured.
+/// Prints to the test's output even if the harness captures it.
 fn say(what: std::fmt::Arguments<'_>) {
-    // At once: others write there, too.
+    // In one write, because other threads print, too.
     let _ = std::io::stderr().write_all(format!("{what}\n").as_bytes());
 }
 
-/// Files that a process must be allowed to open, for thousands of connections.
+/// Open files that a process needs for thousands of connections.
 const FILES: u64 = 10_000;
 
-/// Whether this system has what the tests need. Says what it lacks.
+/// Checks that the system has what the tests need; prints what is missing.
 fn has(io: Io) -> bool {
     let files = raise_files();
     if files < FILES {
@@ -68,7 +68,7 @@ fn has(io: Io) -> bool {
     }
 }
 
-/// As many open files as the system allows. How many that are.
+/// Raises the limit on open files as far as allowed, and returns it.
 fn raise_files() -> u64 {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let raised = Rlimit {
@@ -82,7 +82,7 @@ fn raise_files() -> u64 {
 fn settings(io: Io) -> Settings {
     Settings {
         io,
-        // So that the messages pass unchanged.
+        // So that messages are relayed unchanged.
         advertise: false,
         workers: NonZero::new(2).unwrap(),
         ..Settings::new(Network::Regtest, Engine::detect().unwrap())
