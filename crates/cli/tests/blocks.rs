@@ -1,4 +1,4 @@
-//! `packetlane blocks` on folders and files, good ones and damaged ones.
+//! `packetlane blocks` on good and damaged files and folders.
 
 mod common;
 
@@ -76,7 +76,7 @@ fn blocks(paths: &[&Path], options: &[&str]) -> Finished {
     Running::start(&mut command).finish()
 }
 
-/// The command's JSON report, and whether the command succeeded.
+/// Runs the command with --json. Returns the report and whether the command succeeded.
 fn json(paths: &[&Path], options: &[&str]) -> (Value, bool) {
     let finished = blocks(paths, &[options, &["--json"]].concat());
     let document = serde_json::from_str(&finished.stdout);
@@ -140,8 +140,7 @@ fn the_json_report_has_the_same_figures() {
         ("bad_blocks", 0),
         ("bytes", 3 * 285 + 1_245_250),
         ("transactions", 3 + 3315),
-        // Per small block: header and id. For the large one: header, ids, two trees,
-        // commitment.
+        // Per small block: header and id. For the large one: header, ids, two trees, commitment.
         ("hashes", 3 * 2 + 1 + 3315 + 1340 + 2 * 3319 + 1),
         ("problems_not_listed", 0),
     ] {
@@ -246,7 +245,7 @@ fn problems_are_reported_with_their_offset_and_the_rest_is_verified() {
             .contains("Merkle root")
     );
     assert_eq!(problems[1]["block"], Value::Null);
-    // The figures are those of the good blocks.
+    // The totals cover only good blocks.
     let good: Vec<&Value> = document["good_blocks"].as_array().unwrap().iter().collect();
     assert_eq!(good.len(), 3);
     assert!(good.iter().all(|block| block["block"] == GENESIS));
@@ -287,7 +286,7 @@ fn obfuscated_files_are_read_with_their_key() {
     let key = [0x8f, 1, 2, 0xfd, 4, 5, 6, 7];
     let mut file = framed(&large()).repeat(8);
     Obfuscation(key).apply(0, &mut file);
-    // Room allocated ahead is not obfuscated.
+    // Preallocated space is not obfuscated.
     file.resize(file.len() + 100_001, 0);
     let path = dir.write("blk00000.dat", &file);
     let bare = dir.write("block.bin", &genesis());
@@ -296,7 +295,7 @@ fn obfuscated_files_are_read_with_their_key() {
         let finished = blocks(&[path], &[]).expect_success();
         assert!(finished.stdout.starts_with("all 8 blocks are good\n"));
     }
-    // Other files are as they are.
+    // Files with other names are not obfuscated.
     let finished = blocks(&[&bare], &[]).expect_success();
     assert!(finished.stdout.starts_with("the block is good\n"));
     let named = format!("\nblock             {GENESIS}\n");
@@ -311,7 +310,7 @@ fn obfuscated_files_are_read_with_their_key() {
                 .ends_with("xor.dat is not a key of 8 bytes")
         );
     }
-    // A FIFO is not opened: nobody writes to it.
+    // A FIFO is not opened, so the command does not hang.
     fs::remove_file(dir.0.join("xor.dat")).unwrap();
     fifo(&dir.0.join("xor.dat"));
     for path in [&dir.0, &path] {
@@ -324,13 +323,14 @@ fn obfuscated_files_are_read_with_their_key() {
     }
 }
 
-/// A node that crashed leaves zeros between blocks: it goes on after what it has allocated.
+/// A node that crashed leaves zeros between blocks, and continues after the space that it has
+/// allocated.
 #[test]
 fn zeros_between_blocks_are_no_problem() {
     let dir = TempDir::new("gap");
     for key in [[0; 8], [0x8f, 1, 2, 0xfd, 4, 5, 6, 7]] {
         dir.write("xor.dat", &key);
-        // More than a window of the file, too.
+        // Zeros that span more than one window, too.
         for gap in [8, 9 << 20] {
             let mut file = Vec::new();
             for block in [genesis(), large(), genesis()] {
@@ -342,7 +342,7 @@ fn zeros_between_blocks_are_no_problem() {
             let path = dir.write("blk00000.dat", &file);
             let finished = blocks(&[&path], &[]).expect_success();
             assert!(finished.stdout.starts_with("all 3 blocks are good\n"));
-            // Other bytes between them are damage, as ever.
+            // Other bytes between blocks are still damage.
             let at = 8 + 285 + gap / 2;
             file[at] = 0x55;
             fs::write(&path, &file).unwrap();
@@ -352,7 +352,7 @@ fn zeros_between_blocks_are_no_problem() {
     }
 }
 
-/// A magic with damage is neither an obfuscated one nor that of a signet of one's own.
+/// A damaged magic is neither taken for an obfuscated one nor for a custom signet.
 #[test]
 fn damage_to_the_first_magic_loses_one_block() {
     let dir = TempDir::new("first-magic");
@@ -385,11 +385,11 @@ fn a_file_of_another_name_is_read_with_the_key_next_to_it() {
     dir.write("xor.dat", &key);
     let finished = blocks(&[&copy], &[]).expect_success();
     assert!(finished.stdout.starts_with("all 2 blocks are good\n"));
-    // Also where it is of another network than the one that is asked for.
+    // Also if the file is from a network other than the requested one.
     let finished = blocks(&[&copy], &["--network", "regtest"]);
     let expected = "a block of another network, main";
     assert!(finished.stdout.contains(expected), "{finished:#?}");
-    // Files of other names need not be obfuscated, nor need what is called xor.dat be their key.
+    // Files with other names need not be obfuscated, and xor.dat need not be their key.
     let plain = dir.write("plain.dat", &framed(&large()));
     blocks(&[&plain], &[]).expect_success();
     dir.write("xor.dat", &key[..7]);
@@ -397,9 +397,9 @@ fn a_file_of_another_name_is_read_with_the_key_next_to_it() {
 }
 
 #[test]
-fn a_signet_of_ones_own_is_recognised_and_read_by_its_magic() {
+fn a_custom_signet_is_recognised_and_read_with_its_magic() {
     let dir = TempDir::new("signet");
-    // The first block of every signet. Its target is too easy for other networks.
+    // The genesis block of every signet. Its target is too easy for other networks.
     let mut block = genesis();
     block[68..80].copy_from_slice(&[
         0x00, 0x8f, 0x4d, 0x5f, 0xae, 0x77, 0x03, 0x1e, 0x8a, 0xd2, 0x22, 0x03,
@@ -438,7 +438,7 @@ fn a_signet_of_ones_own_is_recognised_and_read_by_its_magic() {
     };
     good(&path, &["--magic", "54d26fbd"]);
     good(&path, &["--magic", "54D26FBD", "--network", "signet"]);
-    // Its target is above that of the main chain.
+    // Its target is easier than the main chain allows.
     let finished = blocks(&[&path], &["--magic", "54d26fbd", "--network", "main"]);
     assert_eq!(finished.error_line(), "error: found 3 problems");
 
@@ -476,7 +476,7 @@ fn fifo(path: &Path) {
 fn a_file_without_its_key_is_recognised() {
     let dir = TempDir::new("no-key");
     let key = Obfuscation([0x8f, 1, 2, 0xfd, 4, 5, 6, 7]);
-    // A second file of a chain does not begin with a block whose predecessor has the hash zero.
+    // The second file of a chain starts with a block whose predecessor's hash is not zero.
     for (name, block) in [("blk00000.dat", genesis()), ("blk00001.dat", large())] {
         let mut file = framed(&block).repeat(3);
         key.apply(0, &mut file);
@@ -503,7 +503,7 @@ fn a_file_without_its_key_is_recognised() {
     assert!(finished.stdout.starts_with("all 2 blocks are good\n"));
 }
 
-/// Bytes that look like nothing.
+/// Random bytes.
 fn random_bytes(count: usize) -> Vec<u8> {
     let mut state = 0x1234_5678_9abc_def1_u64;
     let mut byte = || {
@@ -543,13 +543,13 @@ fn random_bytes_are_not_a_bad_block() {
 }
 
 #[test]
-fn what_is_no_file_of_blocks_is_named() {
+fn files_without_blocks_are_named() {
     let dir = TempDir::new("others");
     let good = dir.write("blk00000.dat", &framed(&genesis()));
     dir.write("blk00001.dat", &[]);
     fs::create_dir(dir.0.join("blk00002.dat")).unwrap();
     fifo(&dir.0.join("blk00003.dat"));
-    // Frames with the network's magic and without blocks.
+    // Frames with the network's magic, but no blocks.
     let undo = [&MAGIC[..], &40_u32.to_le_bytes(), &[7; 72]]
         .concat()
         .repeat(254);
@@ -586,7 +586,7 @@ fn what_is_no_file_of_blocks_is_named() {
             ),
         ]
     );
-    // The folder above, which is Bitcoin Core's data folder.
+    // The parent folder, which is Bitcoin Core's data folder.
     let data = TempDir::new("data");
     fs::create_dir(data.0.join("blocks")).unwrap();
     let finished = blocks(&[&data.0], &[]);
@@ -604,7 +604,7 @@ fn what_is_no_file_of_blocks_is_named() {
     assert!(finished.error_line().ends_with(&hint), "{finished:#?}");
 }
 
-/// A name cannot forge a line or control the terminal.
+/// A file name can neither forge a line nor control the terminal.
 #[test]
 fn names_are_printed_escaped() {
     let dir = TempDir::new("names");
@@ -619,7 +619,7 @@ fn names_are_printed_escaped() {
         finished.error_line().contains(r"/\u{1b}[2K: "),
         "{finished:#?}"
     );
-    // For programs they stay as they are.
+    // JSON contains the name unchanged.
     let (document, _) = json(&[&path], &[]);
     assert_eq!(document["problems"][0]["file"], path.to_str().unwrap());
 }
@@ -630,7 +630,7 @@ fn sha256d(bytes: &[u8]) -> [u8; 32] {
     hash[0]
 }
 
-/// A block of these transactions, without witnesses, that has regtest's work.
+/// A block of these transactions, without witnesses, with regtest's proof of work.
 fn regtest_block(transactions: &[Vec<u8>]) -> Vec<u8> {
     let ids: Vec<_> = transactions.iter().map(|raw| sha256d(raw)).collect();
     let root = packetlane::sha256d::Hasher::best().merkle_root(&ids).root;
@@ -732,7 +732,7 @@ fn unreadable_paths_are_reported_in_one_line() {
         finished.error_line(),
         "error: /dev/null is a device, neither a file nor a folder"
     );
-    // Nothing at all is no success either.
+    // An empty file is an error, too.
     let path = dir.write("blk00000.dat", &[0; 1000]);
     assert_eq!(blocks(&[&path], &[]).error_line(), "error: found no block");
     let path = dir.write("blk00000.dat", &[]);

@@ -1,8 +1,7 @@
-//! Messages and errors for peers that misbehave, and our answers to a peer's requests. The
-//! peers are written here.
+//! Messages and errors for misbehaving peers, and our answers to a peer's requests. The peers are
+//! implemented here.
 //!
-//! Every peer is a thread with a listener on the loopback interface. It ends with its
-//! connection.
+//! Every peer is a thread with a listener on the loopback interface. It ends with its connection.
 
 mod common;
 
@@ -29,7 +28,7 @@ fn serve<const N: usize>(
     listener.set_nonblocking(true).unwrap();
     let thread = thread::spawn(move || {
         for peer in peers {
-            // With a limit: a command that fails may not connect at all.
+            // With a limit, because a command that fails may not connect at all.
             let begun = Instant::now();
             let stream = loop {
                 match listener.accept() {
@@ -78,7 +77,7 @@ fn closes_at_once(stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Like old nodes: reads bytes that are not its magic, and closes.
+/// Like an old node: reads bytes that are not its magic, and closes.
 fn closes_on_v2(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 24])
 }
@@ -110,7 +109,7 @@ fn handshake_v2(stream: &mut TcpStream, network: Network) -> io::Result<()> {
         match progress {
             Ok(Progress::Waiting) if length > 0 => {}
             Ok(_) => return Ok(()),
-            // Too many bytes that are not of this network.
+            // Too many bytes that are not from this network.
             Err(_) => return wait_for_close(stream),
         }
     }
@@ -154,8 +153,8 @@ fn an_unreachable_host() {
     );
 }
 
-/// A host that drops packets, like one behind a firewall: here a listener that never accepts
-/// and whose queue is full.
+/// A host that drops packets, as behind a firewall: here a listener that never accepts and whose
+/// queue is full.
 #[test]
 fn a_host_that_does_not_answer() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -176,7 +175,7 @@ fn a_host_that_does_not_answer() {
     assert_error(&finished, "unreachable: no answer within 3s");
 }
 
-/// The node is killed before it has answered.
+/// The node is killed before it answers.
 #[test]
 fn a_node_that_stops_during_the_keys() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -214,9 +213,9 @@ fn a_peer_that_is_not_a_bitcoin_node() {
     }
 }
 
-/// What is no node is told as soon as it has said so, and not at the timeout.
+/// A peer that is not a node is reported as soon as it sends something, not at the timeout.
 #[test]
-fn what_is_known_at_once() {
+fn what_is_detected_at_once() {
     fn ssh_server(mut stream: TcpStream) -> io::Result<()> {
         stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")?;
         wait_for_close(&mut stream)
@@ -249,7 +248,7 @@ fn what_is_known_at_once() {
         io::copy(&mut reader, &mut stream).map(|_| ())
     }
     let echoed = "the peer sent our own bytes back: it is an echo server";
-    /// What the peer does; what it is said to be; the same with `--v1`, where that differs.
+    /// The peer's behavior, the expected error, and the error with `--v1` if it differs.
     type Case = (fn(TcpStream) -> io::Result<()>, &'static str, &'static str);
     let cases: [Case; 6] = [
         (ssh_server, "\"SSH-2.0-OpenSSH_9.2p1 Debian-2\"", ""),
@@ -285,7 +284,7 @@ fn what_is_known_at_once() {
     }
 }
 
-/// A v1 node that speaks first, whoever opened the connection.
+/// A v1 node that speaks first, whichever side opened the connection.
 #[test]
 fn a_node_that_answers_in_v1() {
     fn speaks_first(stream: TcpStream) -> io::Result<()> {
@@ -331,7 +330,7 @@ fn another_network_on_v1() {
 #[test]
 fn a_peer_that_closes_during_a_handshake() {
     fn within_the_keys(mut stream: TcpStream) -> io::Result<()> {
-        // All of the initiator's bytes, so that closing does not reset the connection.
+        // Reads all of the initiator's bytes, so that closing does not reset the connection.
         stream.read_exact(&mut [0; 64])?;
         stream.set_read_timeout(Some(Duration::from_millis(200)))?;
         let _ = wait_for_close(&mut stream);
@@ -362,7 +361,7 @@ fn a_peer_that_closes_during_a_handshake() {
     );
     let finished = connect(" --v1", [while_talking]);
     assert_error(&finished, "the peer closed the connection");
-    // The report on what was seen before the error.
+    // The report covers everything before the error.
     assert!(finished.stdout.contains("/fake:1.0/"), "{finished:#?}");
 }
 
@@ -378,13 +377,13 @@ fn a_peer_that_sends_endless_garbage() {
     );
 }
 
-/// Well-formed messages, but never the one that is awaited.
+/// Well-formed messages, but never the expected one.
 #[test]
 fn endless_messages() {
     fn before_its_version(stream: TcpStream) -> io::Result<()> {
         let mut node = Node::new(stream);
         for number in 0_u64.. {
-            // Unknown types, and more of them than are counted separately.
+            // Unknown types, more than are counted separately.
             let name = format!("type{}", number % 100_000);
             node.send(&name, &[0; 100])?;
         }
@@ -416,7 +415,7 @@ fn a_silent_peer() {
             expected,
         );
     }
-    // It may speak v1 only, and wait for the rest of what it takes for a message.
+    // It may speak v1 only, and wait for the rest of a message.
     assert_error(&connect(" --timeout 3", [silent, silent]), expected);
     let finished = connect(" --timeout 3", [silent, good_v1]).expect_success();
     let transport = "transport         v1, not encrypted: the peer did not answer v2\n";
@@ -450,7 +449,7 @@ fn a_peer_that_stops_within_its_public_key() {
 }
 
 #[test]
-fn a_node_that_knows_v1_only() {
+fn a_v1_only_node() {
     let finished = connect("", [closes_on_v2, good_v1]).expect_success();
     let report = &finished.stdout;
     for line in [
@@ -618,8 +617,8 @@ fn hash_of(header: &[u8; 80]) -> String {
         .collect()
 }
 
-/// A node with [`chain`]`(5)`. Like Bitcoin Core, it answers `getheaders` of a block that it does
-/// not know from the genesis block on.
+/// A node with [`chain`]`(5)`. Like Bitcoin Core, it answers `getheaders` with an unknown block
+/// from the genesis block on.
 fn node_with_a_chain(stream: TcpStream) -> io::Result<()> {
     let mut node = Node::new(stream);
     node.introduce()?;
@@ -713,7 +712,7 @@ fn fetching_begins_at_a_height_or_a_hash() {
             "the peer's chain ends at height 5: there is no block at 7 to start at".to_owned(),
         ),
         (
-            // The node has no block for it.
+            // The node does not have this block.
             format!("--fetch 1 --from {genesis}"),
             "the peer does not have 1 of the requested blocks".to_owned(),
         ),
@@ -763,7 +762,7 @@ fn fetching_from_a_node_without_the_blocks() {
         "the peer serves no blocks, so there is nothing to fetch: its services are WITNESS, \
          P2P_V2",
     );
-    // Without --fetch they are nodes like others.
+    // Without --fetch these are ordinary nodes.
     connect(" --v1", [pruned]).expect_success();
 }
 
@@ -791,7 +790,7 @@ fn requests_are_answered() {
         question.extend_from_slice(&[1; 72]);
         node.send("getdata", &question)?;
         assert_eq!(node.expect("notfound")?, question);
-        // The command waits for the answer to its ping, which never comes.
+        // The answer to the command's ping never comes.
         node.send("inv", b"done")?;
         wait_for_close(&mut node.stream)
     }
@@ -863,7 +862,7 @@ fn staying_and_recording() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A v2 peer that answers pings, with decoys and packets that are no message in between.
+/// A v2 peer that answers pings, and sends decoys and invalid packets in between.
 fn good_v2(stream: TcpStream) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -908,7 +907,7 @@ fn good_v2(stream: TcpStream) -> io::Result<()> {
     runtime.block_on(talk)
 }
 
-/// Passes one connection on to `address`. Returns how many bytes came from each side.
+/// Relays one connection to `address`. Returns how many bytes came from each side.
 fn pass_on(address: SocketAddr) -> (SocketAddr, JoinHandle<[u64; 2]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap();
@@ -925,9 +924,9 @@ fn pass_on(address: SocketAddr) -> (SocketAddr, JoinHandle<[u64; 2]>) {
     (here, thread)
 }
 
-/// All that passed the socket, as nodes count it: with the handshake and with decoys.
+/// All bytes of the socket, as nodes count them, including the handshake and decoys.
 #[test]
-fn the_totals_are_those_of_the_socket() {
+fn the_totals_equal_the_bytes_of_the_socket() {
     for (peer, options) in [
         (good_v2 as fn(TcpStream) -> io::Result<()>, "--v2-only"),
         (good_v1, "--v1"),
@@ -947,7 +946,7 @@ fn the_totals_are_those_of_the_socket() {
         if options == "--v2-only" {
             let [_, received, _, sent] = finished.row("(handshake)");
             assert!(received >= 100 && sent >= 100, "{finished:#?}");
-            // Those with the messages: version, verack and three pongs.
+            // The decoys before the messages version, verack and three pongs.
             assert_eq!(finished.row("(rest)"), [0, 5 * 120, 0, 0]);
             assert_eq!(
                 finished.row("(other)"),
@@ -993,7 +992,7 @@ fn the_report_as_json() {
     let ping = messages.iter().find(|row| row["type"] == "ping").unwrap();
     assert_eq!([&ping["sent"], &ping["sent_bytes"]], [3, 96]);
 
-    // An error after the handshakes is part of it.
+    // An error after the handshakes is in the report.
     fn leaves(stream: TcpStream) -> io::Result<()> {
         Node::new(stream).introduce()
     }
@@ -1034,7 +1033,7 @@ fn connect_and_listen() {
             line(&connected, "session id"),
             line(&listening, "session id")
         );
-        // One side received what the other sent.
+        // Each side received what the other sent.
         let [received, received_bytes, sent, sent_bytes] = connected.row("ping");
         assert_eq!(
             listening.row("ping"),
@@ -1089,7 +1088,7 @@ fn listening_to_misbehaving_peers() {
         let line = say(" --timeout 3", bytes);
         assert!(line.contains(expected), "{line}\nexpected: {expected}");
     }
-    // Known at once.
+    // Detected at once.
     let begun = Instant::now();
     let line = say("", b"GET / HTTP/1.1\r\n\r\n");
     assert!(line.contains("it answered \"GET / HTTP/1.1\""), "{line}");
@@ -1105,9 +1104,9 @@ fn listening_to_misbehaving_peers() {
     );
 }
 
-/// A port scan connects and leaves.
+/// A port scanner connects and leaves.
 #[test]
-fn a_visitor_who_sends_nothing() {
+fn a_client_that_sends_nothing() {
     for options in ["", " --v1"] {
         let (listening, address) = listen(options);
         drop(TcpStream::connect(address).unwrap());
@@ -1119,7 +1118,7 @@ fn a_visitor_who_sends_nothing() {
     }
 }
 
-/// A node that was made for v1 alone, to which nodes connect again with v1.
+/// A node that speaks only v1, to which other nodes reconnect over v1.
 #[test]
 fn listening_with_v1_only() {
     let (mut listening, address) = listen_on("127.0.0.1:0", " --v1");
@@ -1131,9 +1130,9 @@ fn listening_with_v1_only() {
     assert!(line.contains(" has connected: v1, /packetlane:"), "{line}");
 }
 
-/// It says so when a peer comes, and who ended the connection when.
+/// It reports each peer when it connects, and who closed the connection and when.
 #[test]
-fn listening_tells_of_peers_that_come_and_go() {
+fn listening_reports_peers_that_come_and_go() {
     let (mut listening, address) = listen_on("127.0.0.1:0", " --for 2");
     let greet = |pings: usize| {
         let stream = TcpStream::connect(address).unwrap();
@@ -1180,7 +1179,7 @@ fn listening_tells_of_peers_that_come_and_go() {
     assert!(finished.stdout.contains(", by SIGTERM\n"), "{finished:#?}");
 }
 
-/// A client that waits for our verack, and whose system does not acknowledge our version before.
+/// A client that waits for our verack, and whose system delays the acknowledgement of our version.
 #[cfg(target_os = "linux")]
 #[test]
 fn small_messages_are_not_delayed() {

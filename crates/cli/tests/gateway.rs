@@ -1,4 +1,4 @@
-//! The gateway in front of real nodes that speak v1 only, and behind them.
+//! The gateway in front of and behind real nodes that speak only v1.
 
 mod common;
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 const BLOCKS: usize = 150;
 
-/// Limit for nodes to agree on a chain.
+/// Time limit for nodes to agree on a chain.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A gateway, and where it listens, is a proxy, and serves.
+/// Starts a gateway. Returns it with its listen, SOCKS and HTTP addresses.
 struct Started {
     running: Running,
     listen: SocketAddr,
@@ -62,7 +62,7 @@ fn interoperate(software: Software, program: &Path, io: &str) {
         running,
     } = started;
 
-    // Our own peer, by v2 and by v1.
+    // Our own peer, over v2 and v1.
     let connect = |options: &str| {
         let command = format!("connect {listen} --network regtest {options}");
         packetlane(&command).finish().expect_success()
@@ -74,7 +74,7 @@ fn interoperate(software: Software, program: &Path, io: &str) {
     assert_eq!(finished.row("block")[0], 100);
     assert_eq!(connect("--v1 --fetch 20").row("block")[0], 20);
 
-    // A real node outside, by v2: it gets the chain through the gateway.
+    // A real node outside downloads the chain through the gateway, over v2.
     let v2 = options(software, true);
     let outside = Node::start(software, program, &folder("outside"), 0, &v2);
     outside
@@ -96,7 +96,7 @@ fn interoperate(software: Software, program: &Path, io: &str) {
         assert!(at_peer.contains(v2) && !at_peer.contains(v1), "{at_peer}");
     }
 
-    // A node that speaks v1 only reaches the one outside by v2: by its name, which btcd has the
+    // A node that speaks only v1 reaches the node outside over v2, by a name that btcd lets the
     // proxy resolve.
     let mut proxied = options(software, false);
     let dashes = if software == Software::Btcd {
@@ -170,8 +170,9 @@ fn bitcoin_core_by_io_uring() {
     }
 }
 
-/// In a network of its own, with a firewall that redirects all but the gateway's connections: what
-/// knows no proxy and speaks v1 reaches a peer by v2. Exit status 77: it cannot be tried here.
+/// In a network namespace, a firewall redirects all connections but the gateway's, so that a v1
+/// client without proxy support reaches a peer over v2. Exit status 77: not possible on this
+/// system.
 const REDIRECTED: &str = r#"
 ip link set lo up
 iptables -t nat -A OUTPUT -p tcp --dport 18555 -m owner ! --gid-owner 65534 \
@@ -195,7 +196,7 @@ fn redirected_connections() {
     if let Some(missing) = needs.into_iter().find(|program| find(program).is_none()) {
         return not_run(&format!("redirected connections: there is no {missing}"));
     }
-    // The second one takes both families: the connection is one of IPv4 all the same.
+    // The second gateway listens on a dual-stack socket; the connection is IPv4 all the same.
     for transparent in ["127.0.0.1:18556", "[::]:18556"] {
         let mut command = Command::new("unshare");
         command.args(["-n", "bash", "-c", REDIRECTED, "bash"]);
@@ -217,7 +218,7 @@ fn redirected_connections() {
 }
 
 #[test]
-fn bad_settings_are_one_line() {
+fn bad_settings_are_reported_on_one_line() {
     let dir = TempDir::new("gateway-settings");
     let file = dir.0.join("gateway.toml");
     let check = |text: &str, more: &str| {

@@ -1,4 +1,4 @@
-//! `packetlane gateway --nats`, against a NATS server with JetStream: the one in PATH.
+//! `packetlane gateway --nats` with a NATS server with JetStream, found in PATH.
 
 mod common;
 
@@ -9,27 +9,27 @@ use common::packetlane;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpStream};
 
-/// Events that the command holds back, and those that it has taken to send.
+/// The command's queue for events, and the number of them being sent.
 const HELD: u64 = 20_000 + 64;
 
-/// The value of a metric without labels, or with them.
+/// The value of a metric, with or without labels.
 fn metric(http: SocketAddr, name: &str) -> u64 {
     let metrics = get(http, "/metrics").unwrap();
     let of = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
     metrics.lines().find_map(of).unwrap_or(0)
 }
 
-/// A peer comes and goes.
+/// A peer connects and leaves.
 fn visit(address: SocketAddr) {
     talk(&mut TcpStream::connect(address).unwrap()).unwrap();
 }
 
-/// The gateway begins before the server, which comes, goes, and comes back: nothing is missing or
-/// there twice. When it is away for too long what is dropped is counted.
+/// The gateway starts before the server, which then stops and returns: no event is lost or
+/// duplicated. If it stays away for too long, dropped events are counted.
 #[test]
 fn events_of_peers() {
     let nats = free_address();
-    // Only to see whether there is one.
+    // Only checks whether there is a server.
     let Some(probe) = Server::start("gateway with NATS", free_address()) else {
         return;
     };
@@ -70,7 +70,7 @@ fn events_of_peers() {
         json
     };
 
-    // Before the server is there.
+    // Before the server runs.
     visit(listen);
     closed(1);
     let mut server = Server::start("gateway with NATS", nats).expect("as before");
@@ -90,7 +90,7 @@ fn events_of_peers() {
     );
     assert!(gone["time"].as_u64() >= connected["time"].as_u64());
 
-    // One that is refused.
+    // A connection that is refused.
     let silent = TcpStream::connect(listen).unwrap();
     until(LIMIT, "it is there", || {
         let name = "packetlane_gateway_connections{direction=\"inbound\",transport=\"unknown\"}";
@@ -110,7 +110,7 @@ fn events_of_peers() {
     drop(silent);
     assert_eq!(message(&server, 4)["event"], "closed");
 
-    // The server goes and comes back.
+    // The server stops and returns.
     server.stop();
     for count in 2..12 {
         visit(listen);
@@ -123,7 +123,7 @@ fn events_of_peers() {
     }
     assert_eq!(metric(http, "packetlane_gateway_dropped_events_total"), 0);
 
-    // It is away for too long: everyone but the first is refused, which is an event, too.
+    // It stays away for too long: everyone but the first is refused, which is an event, too.
     server.stop();
     let silent = TcpStream::connect(listen).unwrap();
     let flooding = HELD + 100;
@@ -150,14 +150,14 @@ fn events_of_peers() {
     assert!(finished.success, "{finished:#?}");
     assert!(!finished.stderr.contains("secret"), "{finished:#?}");
     assert_eq!(message(&server, last + 3)["event"], "closed");
-    // What a client notices only when the server is back is not said.
+    // An outage is not logged if the client notices it only after the server has returned.
     let count = |text: &str| finished.stderr.matches(text).count();
     let (away, there) = (count("NATS is unavailable"), count("connected to NATS"));
     assert!(away == there && (2..=3).contains(&away), "{finished:#?}");
 }
 
 #[test]
-fn urls_that_are_none() {
+fn invalid_urls() {
     let gateway = "gateway --check-config --socks 127.0.0.1:0 --nats";
     for (url, expected) in [
         ("nats://u:secret@127.0.0.1:1", "PACKETLANE_NATS_PASSWORD"),

@@ -1,4 +1,5 @@
-//! The gateway beside others, and under a service manager: take-over, sockets that are passed to it.
+//! Operating the gateway: handover between two gateways, sockets passed by systemd, reloads, logs,
+//! metrics.
 
 mod common;
 
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Limit for whatever is waited for.
+/// Time limit for every wait.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -25,16 +26,16 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// How many sockets listen on a port, by the kernel's own list.
+/// Number of sockets listening on a port, as the kernel lists them.
 fn listeners(address: SocketAddr) -> usize {
     let of_it = format!(":{:04X} 00000000:0000 0A ", address.port());
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
     sockets.matches(&of_it).count()
 }
 
-/// A gateway takes over from another while peers connect without a pause. Those who have connected
-/// to the old one stay, also those whom it had not accepted yet. At each of them something is said
-/// before, during and after.
+/// Gateways take over from each other while peers connect constantly. Peers of the old gateway stay
+/// connected, including those it had not accepted yet. Each of them is served before, during and
+/// after the handover.
 #[test]
 fn another_takes_over() {
     let (node, listen, http) = (echo(), free_address(), free_address());
@@ -60,10 +61,10 @@ fn another_takes_over() {
                 }
             });
         }
-        // Each takes over from the one before.
+        // Each takes over from the previous one.
         for _ in 0..3 {
             let new = gateway();
-            // Who connects comes to one or the other.
+            // New connections reach either of them.
             until(LIMIT, "both listen", || listeners(listen) == 4);
             let ending = old.take().unwrap();
             ending.signal("STOP");
@@ -97,10 +98,10 @@ fn another_takes_over() {
     assert!(finished.success, "{finished:#?}");
 }
 
-/// The log goes to a full disk, or to a pipe that nobody reads: peers come and go all the same.
+/// If the log goes to a full disk, or to a pipe that nobody reads, peers are served all the same.
 #[test]
 fn a_log_that_cannot_be_written() {
-    // More lines than may wait, and than a pipe holds.
+    // More lines than the queue and a pipe hold.
     const VISITS: usize = 12_000;
     for (to, expected) in [
         ("/dev/full", false),
@@ -118,7 +119,7 @@ fn a_log_that_cannot_be_written() {
         until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
         let mut before = connect(listen);
         talk(&mut before).unwrap();
-        // A line for each, that it has closed.
+        // One line each for the closed connection.
         flood(socks, VISITS);
         talk(&mut before).unwrap();
         let name = "packetlane_gateway_dropped_log_lines_total ";
@@ -134,9 +135,10 @@ fn a_log_that_cannot_be_written() {
     }
 }
 
-/// Strangers who connect and say nothing keep neither a balancer's check nor Prometheus out.
+/// Strangers that connect and send nothing block neither a load balancer's health check nor
+/// Prometheus.
 #[test]
-fn idle_clients_do_not_stop_health_checks() {
+fn idle_clients_do_not_block_health_checks() {
     let http = free_address();
     let _running = packetlane(&format!("gateway --socks 127.0.0.1:0 --http {http}"));
     until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
@@ -157,7 +159,8 @@ fn values<'l>(log: &'l str, key: &str) -> Vec<&'l str> {
     found.map(word).collect()
 }
 
-/// A flood of refused connections does not flood the log: those that have no line are counted in it.
+/// A flood of refused connections does not flood the log: refusals without a line are counted in
+/// it.
 #[test]
 fn refusals_are_logged_at_a_bounded_rate() {
     const STRANGERS: usize = 500;
@@ -184,9 +187,9 @@ fn refusals_are_logged_at_a_bounded_rate() {
     assert_eq!(lines + left_out, STRANGERS, "{log}");
 }
 
-/// What others reach is warned of.
+/// A warning for each address that other machines can reach.
 #[test]
-fn open_addresses_are_warned_of() {
+fn addresses_open_to_others_cause_warnings() {
     for (options, socks, http) in [
         ("--socks 127.0.0.1:0 --http localhost:0", false, false),
         ("--socks 0.0.0.0:0 --http 127.0.0.1:0", true, false),
@@ -208,7 +211,7 @@ fn open_addresses_are_warned_of() {
     }
 }
 
-/// What systemd is told.
+/// Receives systemd notifications.
 struct Notified {
     socket: UnixDatagram,
     path: PathBuf,
@@ -235,7 +238,8 @@ impl Notified {
     }
 }
 
-/// After SIGHUP each changed setting applies, or is named: then nothing of the file applies.
+/// After SIGHUP each changed setting applies or is named; in the latter case nothing of the file
+/// applies.
 #[test]
 fn what_needs_a_restart_is_named() {
     let (node, listen, http) = (echo(), free_address(), free_address());
@@ -279,7 +283,7 @@ fn what_needs_a_restart_is_named() {
             "name, log, workers",
         ),
     ] {
-        // Of two settings of one name the later one is ours.
+        // For a name that occurs twice, the later one is from this test.
         let ours: Vec<&str> = more
             .lines()
             .filter_map(|line| line.split(' ').next())
@@ -299,7 +303,7 @@ fn what_needs_a_restart_is_named() {
     let refused = reload("lisen = 1");
     assert!(refused.contains("unknown field `lisen`"), "{refused}");
     assert_eq!(reload(&good), applied);
-    // Nothing of those that were refused applies: it still drains for 30 seconds.
+    // Nothing from the rejected files applies: it still drains for 30 seconds.
     assert_eq!(reload(&format!("{good}drain = '100ms'\n")), applied);
     talk(&mut peer).unwrap();
     let begun = Instant::now();
@@ -312,7 +316,8 @@ fn what_needs_a_restart_is_named() {
     drop(peer);
 }
 
-/// Names in all settings, and for `gateway peers`. What is no address is said, with the form of one.
+/// Names work in all settings and for `gateway peers`. An invalid address is reported with the
+/// expected form.
 #[test]
 fn names_for_addresses() {
     let port = |address: SocketAddr| format!("localhost:{}", address.port());
@@ -361,7 +366,7 @@ fn names_for_addresses() {
     }
 }
 
-/// With `socks-user` in the file, only who shows it may connect through the gateway.
+/// With `socks-user` in the file, only a client with the password can connect through the gateway.
 #[test]
 fn a_socks_user() {
     let (node, socks) = (echo(), free_address());
@@ -383,7 +388,7 @@ fn a_socks_user() {
         let mut client = connect(socks);
         client.write_all(says).unwrap();
         let mut heard = Vec::new();
-        // Reset, where it has sent more than was read.
+        // Reset, if it has sent more than was read.
         let _ = client.read_to_end(&mut heard);
         assert_eq!(heard, expected);
     }
@@ -395,14 +400,11 @@ fn a_socks_user() {
     assert_eq!(heard, [5, 2, 1, 0, 5, 0]);
     running.signal("INT");
     let log = running.finish().stderr;
-    assert!(
-        log.contains("SOCKS5: wrong user or password"),
-        "{log}"
-    );
+    assert!(log.contains("SOCKS5: wrong user or password"), "{log}");
     assert!(!log.contains("a:b") && !log.contains("a:c"), "{log}");
 }
 
-/// A reload of the service fails for a file that is refused, and no keys are written to a disk.
+/// Reloading the service fails for an invalid file, and core dumps are disabled.
 #[test]
 fn the_service_checks_its_file_and_leaves_no_core() {
     let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops");
@@ -414,13 +416,13 @@ fn the_service_checks_its_file_and_leaves_no_core() {
     let [start] = values("ExecStart=")[..] else {
         panic!("{unit}");
     };
-    // In this order: what fails ends the reload.
+    // In this order: the first failure ends the reload.
     let check = start.replace(" gateway ", " gateway --check-config ");
     assert_eq!(values("ExecReload="), [&check, "kill -HUP $MAINPID"]);
     assert_eq!(values("LimitCORE="), ["0"]);
 }
 
-/// The command, with its standard input as file 3, and the variables by which systemd says so.
+/// Starts the command with its standard input as file descriptor 3, and systemd's variables for it.
 fn with_socket(socket: impl Into<Stdio>, arguments: &str) -> Running {
     let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
     let mut command = Command::new("sh");
@@ -428,7 +430,7 @@ fn with_socket(socket: impl Into<Stdio>, arguments: &str) -> Running {
     Running::start_with_input(command.args(arguments.split(' ')), socket)
 }
 
-/// Who connects before the gateway runs, or while another takes its place, waits and is served.
+/// Connections before the gateway runs, or while another takes its place, wait and are served.
 #[test]
 fn a_socket_is_passed() {
     let (node, http) = (echo(), free_address());
@@ -451,7 +453,7 @@ fn a_socket_is_passed() {
     first.signal("TERM");
     until(LIMIT, "the first drains", || get(http, "/healthz").is_err());
     let mut late = connect(listen);
-    // Those of the first go on.
+    // Connections of the first gateway continue.
     talk(&mut early).unwrap();
     drop((early, more));
     let finished = first.finish();
@@ -463,7 +465,7 @@ fn a_socket_is_passed() {
 }
 
 #[test]
-fn passed_sockets_that_are_for_nothing() {
+fn unexpected_passed_sockets() {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
     let command = "gateway --socks 127.0.0.1:0 --http 127.0.0.1:0";
@@ -494,8 +496,8 @@ fn counters(http: SocketAddr) -> BTreeMap<String, f64> {
     counters
 }
 
-/// Scrapes while peers come, say something and go, or are refused. So `rate()` and `increase()` see
-/// what there was: all counters are there from the first scrape, and none ever falls.
+/// Scrapes metrics while peers connect, send and leave, or are refused. All counters exist from the
+/// first scrape and none ever decreases, so `rate()` and `increase()` are correct.
 #[test]
 fn no_counter_falls_or_disappears() {
     let (node, listen, socks, http) = (echo(), free_address(), free_address(), free_address());
@@ -523,7 +525,7 @@ fn no_counter_falls_or_disappears() {
                 while !ends.load(Ordering::Relaxed) {
                     let _silent = TcpStream::connect(listen).unwrap();
                     let _ = talk(&mut connect(listen));
-                    // No SOCKS.
+                    // Not SOCKS.
                     let _ = connect(socks).write_all(b"GET / HTTP/1.1\r\n\r\n");
                 }
             });
@@ -561,9 +563,10 @@ fn no_counter_falls_or_disappears() {
     assert!(running.finish().success);
 }
 
-/// Strangers take all files that they can get. The node connects to peers by SOCKS all the same.
+/// Strangers take all the file descriptors they can get. The node can still connect to peers
+/// through SOCKS.
 #[test]
-fn files_are_left_for_the_nodes_own_connections() {
+fn descriptors_are_reserved_for_the_nodes_own_connections() {
     let (node, listen, socks, http) = (echo(), free_address(), free_address(), free_address());
     let mut command = Command::new("bash");
     let script = "ulimit -n 264 && exec \"$@\"";
@@ -573,7 +576,7 @@ fn files_are_left_for_the_nodes_own_connections() {
     command.args(["--socks", &socks.to_string(), "--http", &http.to_string()]);
     let running = Running::start(&mut command);
     until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
-    // Each that is accepted takes two files: it has reached the node.
+    // Each accepted one takes two descriptors, because it has reached the node.
     let mut strangers: Vec<_> = (0..100).map(|_| connect(listen)).collect();
     let served = strangers
         .iter_mut()
@@ -613,9 +616,9 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
     found.collect()
 }
 
-/// The dashboard, the alerts and the guide name metrics that exist.
+/// The dashboard and the alerts use only metrics that exist.
 #[test]
-fn dashboards_show_what_there_is() {
+fn dashboards_use_existing_metrics() {
     let http = free_address();
     let _running = packetlane(&format!("gateway --socks 127.0.0.1:0 --http {http}"));
     until(LIMIT, "the gateway serves", || {

@@ -1,4 +1,4 @@
-//! The command without a GPU: it prints one line, and everything else works.
+//! Without a GPU, the commands that need one print one line, and everything else works.
 #![cfg(all(feature = "cuda", unix))]
 
 use packetlane_lab::report::Report;
@@ -66,12 +66,11 @@ fn other_experiments_run_without_a_device() {
     assert!(!shown.contains("gpu."));
 }
 
-/// Runs `tools/gpu-report` as on another machine: next to the command, in a folder of their
-/// own.
+/// Runs `tools/gpu-report` as installed on another machine: next to the command, in its own folder.
 fn gpu_report(folder: &Path, args: &[&str], environment: &[(&str, &Path)]) -> Output {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools");
-    // Links, not copies: a file that another test's new process still has open for writing
-    // cannot be executed.
+    // Links, not copies: a file that another test's new process still has open for writing cannot
+    // be executed.
     for (from, name) in [
         (tools.join("gpu-report"), "gpu-report"),
         (env!("CARGO_BIN_EXE_packetlane").into(), "packetlane"),
@@ -99,7 +98,7 @@ fn the_report_fails_with_one_line_without_a_device() {
 #[test]
 fn the_report_checks_and_then_measures() {
     let folder = folder("gpu-report-some");
-    // The replacement for the driver's library, from the tests of the crate `gpu`.
+    // A replacement for the driver's library, from the tests of the crate `gpu`.
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/tests/host_cuda/build");
     let built = Command::new(script).arg(&folder).output().unwrap();
     if built.status.code() == Some(77) {

@@ -1,8 +1,8 @@
-//! Interoperability with real nodes in both directions: btcd, and Bitcoin Core if the
-//! environment variable `BITCOIND_EXE` names it.
+//! Interoperability with real nodes in both directions: btcd, and Bitcoin Core if the environment
+//! variable `BITCOIND_EXE` names it.
 //!
 //! btcd must be in PATH or where `go install` puts it: `go install
-//! github.com/btcsuite/btcd@v0.26.2`. If a node is missing, its test is skipped and says so.
+//! github.com/btcsuite/btcd@v0.26.2`. If a node is missing, its test prints that it was not run.
 //!
 //! btcd accepts two v2 handshakes per second from one address, so there is a pause before each
 //! connection.
@@ -66,7 +66,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     assert!(finished.stdout.contains(transport), "{finished:#?}");
     assert_eq!(finished.row("block")[0], 20);
 
-    // By default v2; this connection stays for a while.
+    // v2 by default; this connection stays for a while.
     let finished = node.connect("--network regtest --for 1").expect_success();
     let transport = "\ntransport         v2, encrypted (BIP324)\n";
     assert!(finished.stdout.contains(transport), "{finished:#?}");
@@ -75,13 +75,13 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     let finished = node.connect("--network testnet4 --timeout 2");
     let line = finished.error_line();
     assert!(
-        // Which of the two depends on the amount of random garbage.
+        // Which error it is depends on the amount of random garbage.
         line.contains("that are not a v2 handshake of testnet4")
             || line.contains("the peer closed the connection during the v2 handshake"),
         "{line}"
     );
 
-    // The other way round: the node connects to us.
+    // The other direction: the node connects to us.
     let recording = dir.0.join("listen");
     let once = format!(" --once --for 2 --record {}", recording.display());
     let (listening, address) = listen_on("127.0.0.1:0", &once);
@@ -95,7 +95,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     check_recording(&recording, &finished);
     drop(node);
 
-    // A node that only speaks v1.
+    // A node that speaks only v1.
     let node_dir = dir.0.join("v1");
     std::fs::create_dir_all(&node_dir).unwrap();
     let node = Node::start(
@@ -135,7 +135,7 @@ fn check_recording(dir: &Path, finished: &common::Finished) {
             total.1 += (message_type.encoded_len(payload.len()) + Session::OVERHEAD) as u64;
         }
     }
-    // What is not recorded: the handshake, and what came while the command was leaving.
+    // Not recorded: the handshake, and what arrived while the command was leaving.
     let handshake = finished.row("(handshake)");
     let rest = finished.find_row("(rest)").unwrap_or_default();
     assert_eq!(

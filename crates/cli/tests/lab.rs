@@ -1,5 +1,5 @@
-//! `packetlane lab`: its arguments, its output where nobody reads it, recordings that it
-//! replays, and reports that it reads. What it measures has tests in its own crate.
+//! `packetlane lab`: its arguments, failing output, replayed recordings, and reading reports. The
+//! experiments are tested in their own crate.
 
 mod common;
 
@@ -30,7 +30,7 @@ impl Drop for TempDir {
     }
 }
 
-/// One short case, whose reports are `report.json` and `html` in `dir`.
+/// One short case; its reports are `report.json` and `html` in `dir`.
 fn lab(dir: &TempDir, html: &OsStr) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
     command.args(["lab", "--quick", "--json"]);
@@ -60,7 +60,7 @@ fn an_argument_need_not_be_utf8() {
     assert!(page.contains("report-\u{fffd}.html"), "its command");
 }
 
-/// On a full disk there is no panic, whose status is 101, and the reports are written.
+/// On a full disk there is no panic (status 101), and the reports are written.
 #[test]
 fn output_that_cannot_be_written_is_no_panic() {
     let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
@@ -100,7 +100,7 @@ fn record(folder: &Path, lengths: &[usize]) {
 fn a_recording_with_long_messages_is_replayed_and_named() {
     let dir = TempDir::new("replay");
     let folder = dir.0.join("a recording");
-    // The longest that nodes send, and what would be 4 GB in the case below.
+    // The longest messages of the network, and an amount that would be 4 GB in the case below.
     record(&folder, &[4_000_000, 61]);
     let mut command = lab(&dir, OsStr::new("report.html"));
     command.arg("--replay").arg(&folder);
@@ -148,7 +148,7 @@ fn a_run_that_fails_leaves_no_empty_report() {
     assert_eq!(fs::read(&before).unwrap(), b"of an earlier run");
 }
 
-/// A report of one figure, in samples a little apart.
+/// A report with one figure, whose samples differ slightly.
 fn write_report(path: &Path, machine: &str, nanos: f64) {
     let values: Vec<f64> = (0..20).map(|at| nanos + f64::from(at) / 100.0).collect();
     let report = json!({
@@ -252,8 +252,8 @@ fn a_named_machine_gets_a_report_of_its_headlines() {
     assert_eq!(status.unwrap().code(), Some(2));
 }
 
-/// By a build without everything: the tables as they come, then the answers, and what is missing
-/// in each form of the report.
+/// In a build without some features: tables as they are ready, then the answers, and in every form
+/// of the report what is missing.
 #[test]
 fn what_a_build_leaves_out_is_said() {
     let dir = TempDir::new("left-out");
@@ -270,7 +270,7 @@ fn what_a_build_leaves_out_is_said() {
     assert!(place("sha256d.merkle  Merkle") < place("\nMachine"));
 
     let page = fs::read_to_string(dir.0.join("report.html")).unwrap();
-    // In one line.
+    // On one line.
     let shown: Vec<&str> = finished.stdout.split_whitespace().collect();
     let shown = shown.join(" ");
     let report = json(&dir);
@@ -294,7 +294,7 @@ fn what_a_build_leaves_out_is_said() {
     assert_eq!(features.contains(&"openssl"), !cfg!(feature = "openssl"));
 }
 
-/// An experiment that a build leaves out is never passed over in silence.
+/// An experiment that is not in this build is never skipped silently.
 #[test]
 #[cfg(not(feature = "rivals"))]
 fn an_experiment_that_is_left_out_is_an_error_that_names_its_feature() {

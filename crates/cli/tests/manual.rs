@@ -9,7 +9,7 @@ fn packetlane(arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// They know the commands and their options.
+/// The scripts contain the commands and their options.
 #[test]
 fn completions_for_each_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
@@ -19,7 +19,7 @@ fn completions_for_each_shell() {
         for word in ["connect", "v2-only"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
-        // What clap has in the scripts of these alone.
+        // clap describes only these shells' scripts with help texts.
         if let "bash" | "zsh" = shell {
             assert!(script.contains("regtest") && script.contains("bip324.mixed"));
         }
@@ -56,7 +56,7 @@ fn a_man_page_for_each_command() {
             "{page}: {text}"
         );
     }
-    // Who writes for root follows no link.
+    // Pages written as root follow no symbolic link.
     let page = folder.join("packetlane-lab.1");
     let target = folder.join("target");
     fs::write(&target, "precious").unwrap();
@@ -68,7 +68,7 @@ fn a_man_page_for_each_command() {
     assert!(fs::symlink_metadata(&page).unwrap().is_file());
     fs::remove_dir_all(folder).unwrap();
 
-    // A file lies where the folder would be.
+    // The path of the folder is a file.
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let refused = packetlane(&["man", here.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1));

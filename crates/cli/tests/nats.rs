@@ -1,4 +1,4 @@
-//! `packetlane peers watch --nats`, against a NATS server with JetStream: the one in PATH.
+//! `packetlane peers watch --nats` with a NATS server with JetStream, found in PATH.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// `peers watch`, and its lines on standard error.
+/// Starts `peers watch`. Returns its lines on standard error.
 fn watch(url: &str) -> (Child, Receiver<String>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
     command.args([
@@ -38,7 +38,7 @@ fn watch(url: &str) -> (Child, Receiver<String>) {
     (child, told)
 }
 
-/// The interval with this number in the stream: its subject and what it says.
+/// The interval with this number in the stream: its subject and contents.
 async fn interval(server: &Server, number: u64) -> (String, serde_json::Value) {
     server.message("packetlane_peers", number).await
 }
@@ -77,17 +77,17 @@ fn intervals_of_a_node() {
         (&7.into(), &"v2".into())
     );
     assert!(peer["received_per_second"].is_null(), "{json}");
-    // 1000 bytes in each interval of 0.2 seconds and what a look takes.
+    // 1000 bytes in each interval of 0.2 seconds plus the time of a query.
     let rate = peer["received_bytes_per_second"].as_f64().expect("a rate");
     assert!((100.0..=5500.0).contains(&rate), "{json}");
 
-    // The server goes, which is said once, and comes back.
+    // The server stops, which is reported once, and returns.
     server.stop();
     wait_for("going on without");
     thread::sleep(Duration::from_secs(1));
     let again = Server::start("again", server.address).expect("as before");
     wait_for("connected to NATS again");
-    // What was published before it went is still there, and more comes: 4 seconds of it.
+    // Earlier messages are still stored, and new ones follow for 4 seconds.
     let (_, first) = runtime.block_on(interval(&again, 1));
     assert_eq!(first, json);
     let (_, later) = runtime.block_on(interval(&again, 20));
@@ -98,7 +98,7 @@ fn intervals_of_a_node() {
         .try_iter()
         .filter(|line| line.contains("going on"))
         .collect();
-    assert!(said.is_empty(), "said again: {said:?}");
+    assert!(said.is_empty(), "reported again: {said:?}");
 }
 
 #[test]

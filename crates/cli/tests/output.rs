@@ -1,5 +1,5 @@
-//! Standard output that cannot be written: on a full disk every command says so on one line and
-//! fails; where the reader has closed the pipe, it is quiet.
+//! Standard output that fails: on a full disk every command prints one line and fails; a closed
+//! pipe is no error.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 const FULL: &str = "error: cannot write to standard output: No space left on device (os error 28)";
 
-/// Runs `command` three times: its output is read, meets a full disk, and meets a pipe that nobody
-/// reads. It must succeed where nothing else is wrong.
+/// Runs `command` three times: with its output read, on a full disk, and with a closed pipe. It
+/// must fail only on the full disk.
 #[track_caller]
 fn try_outputs(what: &str, mut command: impl FnMut() -> Command) {
     let mut run = |stdout: Stdio| -> (Output, Vec<String>) {
@@ -84,7 +84,7 @@ fn of_commands_that_need_no_other() {
     ] {
         try_outputs(arguments, || command(arguments));
     }
-    // No subcommand: the help goes to standard error, and the status says so.
+    // Without a subcommand the help goes to standard error, and the status reports that.
     let none = command("peers").output().unwrap();
     assert_eq!(none.status.code(), Some(2));
     assert!(none.stdout.is_empty() && !none.stderr.is_empty());
@@ -99,7 +99,7 @@ fn of_a_connection() {
             try_outputs(&arguments, || command(&arguments));
         }
     }
-    // Both of its reports are lost, and its peer sees nothing of that.
+    // Both of its reports are lost, and its peer notices nothing.
     let address = free_address();
     let arguments = format!("listen {address} --network regtest --once");
     try_outputs(&arguments, || {
@@ -149,7 +149,7 @@ fn of_a_node_that_is_watched() {
     }
 }
 
-/// It watches for nobody, who would have it run for ever.
+/// Without a reader, the command must not run forever.
 #[cfg(feature = "peers")]
 #[test]
 fn a_watch_ends_with_its_reader() {
@@ -181,7 +181,7 @@ fn of_a_load() {
     try_outputs(&arguments, || command(&arguments));
 }
 
-/// No file may be longer than nothing: as on a full disk.
+/// A limit on file sizes acts like a full disk.
 #[test]
 fn man_pages_that_cannot_be_written() {
     let dir = TempDir::new("output-man");

@@ -1,4 +1,4 @@
-//! `packetlane peers`, from the command line.
+//! `packetlane peers` on the command line.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn error(arguments: &[&str]) -> String {
     errors
 }
 
-/// The recording of a conversation with btcd, which the lab has.
+/// A recorded conversation with btcd, from the lab.
 const CAPTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/data/btcd-regtest");
 
 #[test]
@@ -56,7 +56,7 @@ fn the_published_plans() {
             "124 slots: 69.2 ms",
         ),
         (&["plan", "--inbound", "0"], "10 slots: 5.0 ms"),
-        // 112.8 full-relay: the proposal.
+        // 112.8 full-relay peers: the proposal.
         (
             &["plan", "--inbound", "188", "--relay-share", "0.6"],
             "198 slots: 46.4 ms",
@@ -99,7 +99,7 @@ fn a_plan_for_another_machine() {
 }
 
 #[test]
-fn a_capture_has_counts_and_no_time() {
+fn a_capture_has_counts_but_no_cpu_time() {
     assert!(Path::new(CAPTURE).exists());
     let said = text(&["report", CAPTURE]);
     assert!(
@@ -113,9 +113,9 @@ fn a_capture_has_counts_and_no_time() {
     assert!(no_plan.contains("--rpc HOST:PORT --probes"), "{no_plan}");
 }
 
-/// Who has spoken first, and what both `version` messages say.
+/// The kind of connection follows from which side spoke first, and from both `version` messages.
 #[test]
-fn a_capture_says_who_its_peers_are() {
+fn a_capture_describes_its_peers() {
     let said = text(&["report", CAPTURE]);
     let has = |said: &str, words: &[&str]| {
         let mut lines = said.lines();
@@ -126,14 +126,13 @@ fn a_capture_says_who_its_peers_are() {
         };
         assert!(lines.any(is_it), "{words:?}: {said}");
     };
-    // It was shorter than a minute, so the table of connections leaves it out.
-    assert!(said.contains("1 of 1 connections were shorter"), "{said}");
-    assert!(!said.contains("outbound full-relay"), "{said}");
+    // It lasted less than a minute, so it does not count here.
+    has(&said, &["outbound", "full-relay", "0"]);
     assert!(said.contains("Messages from full-relay peers"), "{said}");
     assert!(!said.contains("not known yet"), "{said}");
 
-    // The same for longer; as btcd would have recorded it; and with the flag `relay`, the last byte
-    // of `version`, off.
+    // The same for longer; as btcd would have recorded it; and without the `relay` flag, the last
+    // byte of `version`.
     let dir = TempDir::new("versions");
     let files = ["msgs_sent.dat", "msgs_recv.dat"];
     let [sent, received] = files.map(|name| {
@@ -189,7 +188,7 @@ impl TempDir {
         Self(path)
     }
 
-    /// The path of a file in it.
+    /// The path of a file in the folder.
     fn at(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("UTF-8").to_owned()
     }
@@ -214,7 +213,7 @@ impl TempDir {
         path
     }
 
-    /// A recording of so many parts, each of a peer that stays for 100 seconds.
+    /// A recording of so many parts, each with a peer that stays for 100 seconds.
     fn recording(&self, name: &str, parts: u64) -> String {
         use packetlane_peers::file::Writer;
         use packetlane_peers::{Connection, ConnectionType, Cost, Event, Record};
@@ -270,9 +269,9 @@ impl Drop for TempDir {
     }
 }
 
-/// Probes see the calls for peers that were there before, and not whether these relay.
+/// Probes see calls for peers that connected earlier, but not whether these relay transactions.
 #[test]
-fn no_plan_from_standing_peers_says_what_to_do() {
+fn no_plan_from_earlier_peers_says_what_to_do() {
     use packetlane_peers::{Calls, Connection, ConnectionType, Cost, Event};
     let dir = TempDir::new("standing");
     let cost = Cost {
@@ -316,7 +315,7 @@ fn no_plan_from_standing_peers_says_what_to_do() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // With what the RPC knows there is a plan, of the kinds that there are.
+    // With the RPC's information there is a plan, for the kinds of peers that occur.
     let known = dir.recording_of("known.parquet", two(Some(true)));
     let said = error(&["plan", &known]);
     let expected = "no outbound block-relay peers, nor similar ones: record while the node has \
@@ -332,7 +331,7 @@ fn no_plan_from_standing_peers_says_what_to_do() {
     assert!(said.starts_with("17 slots: "), "{said}");
 }
 
-/// Nothing is said of what the source can tell: it had nobody to tell of.
+/// With no peers, the report does not claim that the source measures nothing.
 #[test]
 fn a_recording_without_peers_says_so() {
     use packetlane_peers::Event;
@@ -364,7 +363,7 @@ fn fifo(path: &str) {
     assert!(status.expect("mkfifo").success());
 }
 
-/// The rule for the exit status: 0 only if no file is damaged.
+/// Exit status 0 only if no file is damaged.
 #[test]
 fn a_damaged_file_is_named_and_the_others_are_read() {
     let dir = TempDir::new("damaged");
@@ -376,7 +375,7 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
     for arguments in [
         &["report", &path][..],
         &["report", &path, "--json", &json],
-        // Whatever else there is, of whatever kind.
+        // Whatever other files there are.
         &["report", &second, &path, CAPTURE],
         &[
             "plan",
@@ -415,7 +414,7 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
             .expect("a report")
             .contains("type2")
     );
-    // A message that is cut at the end of a capture is damage, too.
+    // A message that is cut off at the end of a capture is damage, too.
     let capture = dir.at("capture");
     fs::create_dir(&capture).expect("a folder");
     let whole = fs::read(format!("{CAPTURE}/msgs_recv.dat")).expect("the capture");
@@ -427,7 +426,7 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
     let output = peers(&["report", &capture]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("headers"));
-    // Nothing at all can be read.
+    // Nothing can be read.
     let said = error(&["report", &second]);
     assert!(
         said.contains("not an intact, uncompressed Parquet file"),
@@ -435,10 +434,10 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
     );
 }
 
-/// What is no recording is named like a damaged one. A path that leads nowhere is a slip of the
-/// fingers, and ends the command at once.
+/// A file that is not a recording is treated like a damaged one. A path that does not exist is
+/// probably a typo, and ends the command at once.
 #[test]
-fn an_empty_folder_does_not_drop_the_recordings_beside_it() {
+fn an_empty_folder_does_not_drop_other_recordings() {
     let dir = TempDir::new("empty");
     let path = dir.recording("a.parquet", 1);
     let empty = dir.at("empty");
@@ -458,7 +457,7 @@ fn an_empty_folder_does_not_drop_the_recordings_beside_it() {
     assert!(said.contains("absent: No such file"), "{said}");
 }
 
-/// One part at a time is in memory, however many recordings there are.
+/// Only one part is in memory at a time, however many recordings there are.
 #[cfg(target_os = "linux")]
 #[test]
 fn many_recordings_take_the_memory_of_one() {
@@ -504,7 +503,7 @@ fn a_fifo_is_refused_and_names_are_escaped() {
         let expected = r"x\u{1b}[2K\u{202e}.parquet: it is a FIFO, not a file";
         assert!(said.trim_end().ends_with(expected), "{said}");
     }
-    // In a recording, and in a capture.
+    // In a recording and in a capture.
     let path = dir.recording("a.parquet", 1);
     fifo(&format!("{path}/000002.parquet"));
     let output = peers(&["report", &path]);
@@ -515,7 +514,7 @@ fn a_fifo_is_refused_and_names_are_escaped() {
     let cookie = dir.at("msgs_recv.dat");
     let rpc = ["watch", "--rpc", "127.0.0.1:1", "--rpc-cookie", &cookie];
     assert!(error(&rpc).contains("it is a FIFO, not a file"));
-    // Arguments, which a shell makes of names of files.
+    // Arguments that a shell expands from file names.
     assert!(!error(&["report", "--\u{1b}[2K"]).contains('\u{1b}'));
 }
 
@@ -552,7 +551,7 @@ fn reports_replace_a_planted_link_and_are_written_to_devices() {
     assert!(String::from_utf8_lossy(&full.stderr).contains("cannot write /dev/full: "));
 }
 
-/// `peers watch` or `record` by the RPC, with a password.
+/// Runs `peers watch` or `record` with the RPC and a password.
 fn by_rpc(arguments: &[&str], address: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
     command.arg("peers").args(arguments);
@@ -587,7 +586,7 @@ fn watch_by_rpc() {
     );
     assert!(!said.contains("no peer's"), "{said}");
 
-    // The node goes away: what was seen until then stands.
+    // The node stops: the figures up to then remain.
     let output = by_rpc(&["watch"], &rpc(2)).output().expect("the command");
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 peers"));
@@ -615,8 +614,8 @@ fn by_rpc_the_peers_with_most_bytes_come_first() {
     }
 }
 
-/// A program called `bitcoind` with the RPC of one peer, which says its address: this one, as a
-/// child of other tests.
+/// A program named `bitcoind` with the RPC of one peer. It prints its address. This test binary,
+/// run as a child of other tests.
 #[test]
 #[ignore = "part of other tests"]
 fn serves() {
@@ -625,7 +624,7 @@ fn serves() {
     std::io::stdin().read_line(&mut end).expect("the end");
 }
 
-/// A running program called `bitcoind`, which [`serves`].
+/// A running program named `bitcoind` that runs [`serves`].
 #[cfg(target_os = "linux")]
 struct Bitcoind {
     child: std::process::Child,
@@ -654,7 +653,7 @@ impl Bitcoind {
         }
     }
 
-    /// How it is named to a person.
+    /// How it is described to the user.
     fn described(&self) -> String {
         format!("process {}, {}, of user ", self.child.id(), self.program)
     }
@@ -668,7 +667,7 @@ impl Drop for Bitcoind {
     }
 }
 
-/// Whoever has started it, and whatever it is.
+/// Regardless of its owner and of what it is.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_node_that_was_chosen_is_named() {
@@ -690,10 +689,10 @@ fn a_node_that_was_chosen_is_named() {
     assert!(said.ends_with("; pass --pid PID\n"), "{said}");
 }
 
-/// The RPC says which of several nodes it is.
+/// The RPC's address identifies one of several nodes.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
-fn probes_go_into_the_node_that_serves_the_rpc() {
+fn probes_are_attached_to_the_node_that_serves_the_rpc() {
     let dir = TempDir::new("serving");
     let nodes = ["one", "two"].map(|folder| Bitcoind::start(&dir, folder));
     for node in &nodes {
@@ -705,7 +704,7 @@ fn probes_go_into_the_node_that_serves_the_rpc() {
     }
 }
 
-/// A program is as long as its owner likes.
+/// The size of a program is up to its owner.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn a_program_of_3_gb_takes_no_memory() {
@@ -734,13 +733,13 @@ fn a_program_of_3_gb_takes_no_memory() {
 /// Root is not told to become root.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
-fn a_process_that_is_no_node_is_named() {
+fn a_process_that_is_not_a_node_is_named() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT RUN: processes that are no nodes, as root: this is not root");
         return;
     }
-    for (pid, expected) in [("1", "process 1, "), ("2", "it is a kernel thread")] {
-        // In a container, 2 may be a process like any other, or none.
+    for (pid, expected) in [("1", "process 1, "), ("2", "it is a thread of the kernel")] {
+        // In a container, 2 may be an ordinary process, or none.
         let is_kernels = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
         if pid == "2" && !is_kernels {
             eprintln!("NOT RUN: a thread of the kernel: none is seen here");
@@ -804,7 +803,7 @@ fn metrics_while_it_watches() {
         if let Some(line) = said.lines().find_map(|line| line.strip_prefix(bytes)) {
             let bytes: u64 = line.parse().expect("a number");
             assert!(bytes >= 1000 && bytes.is_multiple_of(1000), "{line}");
-            // What is not known is not there.
+            // Unknown values are omitted.
             assert!(!said.contains("packetlane_peer_messages_total"), "{said}");
             assert!(!said.contains("cpu_seconds"), "{said}");
             assert!(said.contains("transport=\"v2\"} 1"), "{said}");
@@ -817,7 +816,7 @@ fn metrics_while_it_watches() {
     child.wait().expect("ended");
 }
 
-/// A live table on a terminal of its own.
+/// A live table on its own terminal.
 #[cfg(target_os = "linux")]
 struct OnTerminal {
     child: std::process::Child,
@@ -888,11 +887,11 @@ impl OnTerminal {
         }
     }
 
-    /// Waits for the end, after which the terminal is as it was. Says what came last, and
+    /// Waits for the end, after which the terminal is restored. Returns the last output, and
     /// whether the command succeeded.
     fn end(mut self) -> (String, bool) {
         let status = self.child.wait().expect("ended");
-        // So that all that came before is there, too.
+        // So that all earlier output has arrived, too.
         std::io::Write::write_all(&mut self.terminal, b"that is all").expect("written");
         self.wait_for("that is all");
         let after = rustix::termios::tcgetattr(&self.terminal).expect("its state");
@@ -905,7 +904,7 @@ impl OnTerminal {
     }
 }
 
-/// What brings back the screen that was there before.
+/// The sequence that restores the earlier screen.
 #[cfg(target_os = "linux")]
 const LEAVE: &str = "\u{1b}[?1049l";
 
@@ -916,7 +915,7 @@ fn a_live_table() {
     for (keys, signal) in [(&b"q"[..], false), (&b"\x03"[..], false), (&b""[..], true)] {
         let mut live = OnTerminal::start(by_rpc(&["watch", "--sort", "id"], &rpc(1000)));
         live.wait_for("full-relay");
-        // Sorted by bytes: the head of another column is marked, and drawn again.
+        // Sorted by bytes: another column heading is marked, and redrawn.
         live.keys.write_all(b"b").expect("pressed");
         live.keys.write_all(keys).expect("pressed");
         if signal {
@@ -926,7 +925,7 @@ fn a_live_table() {
         let (last, success) = live.end();
         assert!(success, "{keys:?}: {last:?}");
     }
-    // The node goes away: the error is said on the screen that was there before.
+    // The node stops: the error appears on the restored screen.
     let live = OnTerminal::start(by_rpc(&["watch"], &rpc(3)));
     live.wait_for("full-relay");
     let (last, success) = live.end();
@@ -934,7 +933,7 @@ fn a_live_table() {
 }
 
 #[test]
-fn bad_ways_to_the_node() {
+fn bad_options_for_the_node() {
     let address = "127.0.0.1:1";
     for (arguments, expected) in [
         (&["--rpc", "localhost"][..], "HOST:PORT"),

@@ -1,4 +1,4 @@
-//! `packetlane peers` with probes on a program that is like a node.
+//! `packetlane peers` with probes on a program that imitates a node.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 #[path = "../../peers/tests/fake/mod.rs"]
@@ -18,10 +18,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// More than the command takes to end: it ends itself after 5 seconds.
+/// Longer than the command takes to end: it kills itself after 5 seconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// `peers` with these arguments, for which it takes root.
+/// Runs `peers` with these arguments, which needs root.
 fn peers(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
     command.arg("peers").args(arguments);
@@ -29,7 +29,7 @@ fn peers(arguments: &[&str]) -> Command {
     command
 }
 
-/// A folder for a recording, which is not there yet.
+/// A folder for a recording, which does not exist yet.
 fn folder(name: &str) -> PathBuf {
     let name = format!("packetlane-{name}-{}.parquet", std::process::id());
     let folder = std::env::temp_dir().join(name);
@@ -37,7 +37,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Waits for the end of a command that was told to end.
+/// Waits for a command that was told to end.
 fn finish(mut command: Child) -> std::process::Output {
     let begun = Instant::now();
     while command.try_wait().unwrap().is_none() {
@@ -50,8 +50,8 @@ fn finish(mut command: Child) -> std::process::Output {
     command.wait_with_output().unwrap()
 }
 
-/// The last message of each peer is in the recording, whichever signal has ended it; and the command
-/// succeeds.
+/// Whichever signal ends the command, the last message of each peer is in the recording, and the
+/// command succeeds.
 #[test]
 fn a_signal_loses_no_row() {
     const TEST: &str = "signals and a recording by probes";
@@ -73,7 +73,7 @@ fn a_signal_loses_no_row() {
         fake.go();
         sleep(Duration::from_secs(3));
         fake.pause();
-        // What the node was in the middle of.
+        // The node may be in the middle of a message.
         sleep(Duration::from_millis(500));
         kill_process(Pid::from_child(&recording), signal).unwrap();
         let signalled = Instant::now();
@@ -104,7 +104,7 @@ fn a_signal_loses_no_row() {
         );
         let mut compared = 0;
         for (peer, (_, messages)) in account {
-            // Each message is a byte longer than the peer's last.
+            // Each message is one byte longer than the peer's previous one.
             if messages > 1
                 && let Some(last) = last.get(&peer)
             {
@@ -120,9 +120,9 @@ fn a_signal_loses_no_row() {
     }
 }
 
-/// A node that ends: the command says that, whether probes are in it or not at that moment.
+/// When the node ends, the command reports it, whether or not probes are attached at that moment.
 #[test]
-fn a_node_that_ends_is_said_in_one_way() {
+fn the_end_of_a_node_is_always_reported_alike() {
     const TEST: &str = "the end of a watched node";
     if !is_root() {
         return not_run(TEST, "probes need root");
@@ -145,8 +145,8 @@ fn a_node_that_ends_is_said_in_one_way() {
     }
 }
 
-/// With `--wait` it waits for a node, and again when that has ended. The peers of the first node have
-/// left then, and are no peers of the second.
+/// With `--wait` the command waits for a node, and again when it has ended. The peers of the first
+/// node have then left, and are not peers of the second.
 #[test]
 fn it_waits_for_a_node_to_come_back() {
     const TEST: &str = "a node that restarts";
@@ -157,7 +157,7 @@ fn it_waits_for_a_node_to_come_back() {
     let recording = peers(&["record", folder.to_str().unwrap(), "--wait", "--every", "1"]);
     let mut recording = { recording }.spawn().unwrap();
     let mut errors = BufReader::new(recording.stderr.take().unwrap()).lines();
-    // What other nodes run here, if one does.
+    // Other nodes that may run on this machine.
     let mut next = || errors.next().unwrap().unwrap();
     let first = next();
     if first.starts_with("the node is ") {
@@ -208,8 +208,8 @@ fn it_waits_for_a_node_to_come_back() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A folder that is there already is refused before anything is put into a node, and none is left
-/// where that fails.
+/// A folder that already exists is rejected before a probe is attached, and none is left behind
+/// when attaching fails.
 #[test]
 fn the_folder_of_a_recording_comes_first() {
     let folder = folder("first");

@@ -1,5 +1,5 @@
-//! What `--record` leaves: of strangers, of peers that come again, of a connection that fails, of
-//! a process that is killed; and that it can be replayed.
+//! The files of `--record`: for strangers, for peers that return, for failed connections and after
+//! a kill; and that they can be replayed.
 
 mod common;
 
@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Connects to `address`, exchanges versions and leaves. Returns where it came from.
+/// Connects to `address`, exchanges versions and leaves. Returns its own address.
 fn visit(address: SocketAddr) -> SocketAddr {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -53,7 +53,7 @@ fn strangers_who_send_no_message_leave_no_folder() {
     assert_eq!(dir.names(), [format!("127.0.0.1_{}", peer.port())]);
 }
 
-/// A peer has an address that was seen before, perhaps in another run.
+/// A peer may have the address of an earlier one, even of an earlier run.
 #[test]
 fn a_peer_that_comes_again_gets_another_folder() {
     let dir = TempDir::new("again");
@@ -91,15 +91,15 @@ fn a_peer_that_comes_again_gets_another_folder() {
     assert_eq!(before, b"before");
 }
 
-/// Like Bitcoin Core's, and not hidden.
+/// Named like Bitcoin Core's, and not hidden.
 #[test]
 fn the_folder_of_an_ipv6_peer() {
     if TcpListener::bind("[::1]:0").is_err() {
         let _ = writeln!(io::stderr(), "NOT RUN: folders of IPv6 peers: no IPv6 here");
         return;
     }
-    // The wildcard address gets no port from which anybody has connected in the last minute, and
-    // other tests may have used all. Nobody connects from these, unless told so.
+    // With the wildcard address the system chooses no port that was connected in the last minute,
+    // and other tests may have used all. By default nobody connects from these.
     let mut ports = 20_000..32_000_u16;
     let free = ports.find(|port| TcpListener::bind(("::", *port)).is_ok());
     let wildcard = format!("[::]:{}", free.unwrap());
@@ -108,7 +108,7 @@ fn the_folder_of_an_ipv6_peer() {
     for (listen, name) in [("[::1]:0", "[__1]"), (&wildcard, "127.0.0.1")] {
         let (listening, mut address) = listen_on(listen, &options);
         if listen == wildcard {
-            // IPv4 on a socket for both.
+            // IPv4 on a dual-stack socket.
             address.set_ip("127.0.0.1".parse().unwrap());
         }
         let port = visit(address).port();
@@ -118,7 +118,7 @@ fn the_folder_of_an_ipv6_peer() {
     }
 }
 
-/// A type with the byte 0x7f is one that Bitcoin Core admits.
+/// Bitcoin Core accepts the byte 0x7f in a message type.
 #[test]
 fn a_message_type_cannot_control_the_terminal() {
     let (listening, address) = listen_on("127.0.0.1:0", " --once");
@@ -158,7 +158,7 @@ fn a_failed_connection_leaves_no_files() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // The peer is silent: the system accepts for the listener, and nobody answers.
+    // The peer is silent: the system completes the connection, and nobody answers.
     for options in ["", " --v1"] {
         connect(address, options).finish().error_line();
         assert_eq!(dir.names(), [""; 0], "{options}");
@@ -180,9 +180,9 @@ fn a_failed_connection_leaves_no_files() {
     );
 }
 
-/// Nothing can be done then, so each record is written at once. The kernel ends a write that spans
-/// pages at one of them when the process is killed: then the last record of a file is cut, and all
-/// before it are read.
+/// A killed process cannot flush anything, so each record is written at once. When the process is
+/// killed, the kernel may cut a write at a page boundary: then the last record of a file is
+/// incomplete, and all earlier ones are read.
 #[test]
 fn what_a_killed_process_has_recorded_is_read() {
     for pause in [0, 50, 150, 250] {
@@ -197,7 +197,7 @@ fn what_a_killed_process_has_recorded_is_read() {
             node.send("version", &version(b"/peer:1.0/"))?;
             node.expect("verack")?;
             node.send("verack", &[])?;
-            // Who has the answer to a message knows that the message is recorded.
+            // Once a message is answered, it has been recorded.
             node.send("ping", &[1; 8])?;
             node.expect("pong")?;
             let _ = answered.send(());
@@ -213,7 +213,7 @@ fn what_a_killed_process_has_recorded_is_read() {
         let _ = peer.join().unwrap();
         let recording = capture::read_dir(&dir.0).unwrap();
         let received = &recording.conversations[0].received;
-        // `version`, `verack` and `ping` at least.
+        // At least `version`, `verack` and `ping`.
         assert!(received.len() > 2, "after {pause} ms");
         let records = received.iter().chain(&recording.conversations[0].sent);
         let whole: usize = records
@@ -236,7 +236,7 @@ fn what_a_killed_process_has_recorded_is_read() {
     }
 }
 
-/// A recording's files are never there before.
+/// The files of a recording never exist before.
 #[cfg(unix)]
 #[test]
 fn a_planted_link_is_not_followed() {
@@ -258,7 +258,7 @@ fn a_planted_link_is_not_followed() {
     drop(listening);
 }
 
-/// `lab --replay` takes what is whole and names the file that is not.
+/// `lab --replay` uses the intact files and names the others.
 #[test]
 fn a_cut_file_does_not_spoil_the_folder() {
     let dir = TempDir::new("cut");
@@ -293,13 +293,13 @@ fn a_cut_file_does_not_spoil_the_folder() {
         ),
         "{stderr}"
     );
-    // After the recording, the cases are looked at.
+    // The cases are selected after the recording is read.
     assert_eq!(
         lines[1..],
         ["error: no case contains all words of \"nosuchcase\""]
     );
 
-    // Nothing at all is whole.
+    // Nothing is intact.
     fs::write(dir.0.join("b_2").join(capture::RECEIVED_FILE), &whole[..10]).unwrap();
     let stderr = lab("/b_2");
     assert!(

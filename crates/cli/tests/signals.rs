@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP, at random moments: the command ends within a second, and what it
-//! has recorded can be replayed.
+//! SIGINT, SIGTERM and SIGHUP at random moments: the command ends within a second, and its
+//! recordings can be replayed.
 #![cfg(unix)]
 
 mod common;
@@ -18,18 +18,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the command may take to end.
+/// Time limit for the command to end.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How many moments are tried for each command and number of peers.
+/// Number of moments per command and number of peers.
 const MOMENTS: usize = 10;
 
-/// Until when a signal comes, in milliseconds after the start.
+/// Latest moment of a signal, in milliseconds after the start.
 const LATEST: u64 = 500;
 
 const SEED: u64 = 0x5161_4e41;
 
-/// What a peer does.
+/// Behavior of a peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// Talks all the time.
@@ -42,11 +42,11 @@ enum Manner {
     StopsWithinKeys,
 }
 
-/// Plays a peer until the connection ends. `opens` if it is the peer that has connected.
+/// Plays a peer until the connection ends. `opens` if the peer opened the connection.
 fn play(stream: TcpStream, manner: Manner, opens: bool) {
     let _ = stream.set_read_timeout(Some(LIMIT));
     let _ = stream.set_write_timeout(Some(LIMIT));
-    // It ends in an error when the command ends.
+    // Fails when the command ends.
     let _ = try_to_play(stream, manner, opens);
 }
 
@@ -77,8 +77,8 @@ fn try_to_play(mut stream: TcpStream, manner: Manner, opens: bool) -> io::Result
     }
 }
 
-/// How long a thread that did nothing but wake up every few milliseconds was late until now, in
-/// all: because the machine was busy, or stood still.
+/// Total delay so far of a thread that only wakes up every few milliseconds: the time that the
+/// machine was busy or stalled.
 fn late() -> Duration {
     static LATE: OnceLock<&'static AtomicU64> = OnceLock::new();
     let late = LATE.get_or_init(|| {
@@ -97,15 +97,15 @@ fn late() -> Duration {
     Duration::from_nanos(late.load(Ordering::Relaxed))
 }
 
-/// Runs `end` and asserts that it takes no longer than a second, but for the time that any thread
-/// of this machine was late.
+/// Runs `end` and asserts that it takes no longer than a second, minus the delay of any thread of
+/// this machine.
 #[track_caller]
 fn within_a_second<T>(what: &str, end: impl FnOnce() -> T) -> T {
     let (begun, before) = (Instant::now(), late());
     let ended = end();
     let took = begun.elapsed();
     if took >= SECOND {
-        // After a standstill, until the other thread has woken up too.
+        // After a stall, wait until the other thread has woken up, too.
         thread::sleep(Duration::from_millis(100));
     }
     let late = late() - before;
@@ -122,7 +122,7 @@ fn stop(running: Running, signal: &str, pause: Duration, what: &str) -> common::
     within_a_second(&what, || running.finish())
 }
 
-/// Says that something has ended, however it did.
+/// Reports the end of something, even after a panic.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -131,7 +131,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Asserts that all records in a folder are whole. Returns how many there are.
+/// Asserts that all records in a folder are complete. Returns their number.
 #[track_caller]
 fn assert_whole(dir: &Path, what: &str) -> usize {
     match capture::read_dir(dir) {
@@ -153,8 +153,8 @@ fn assert_whole(dir: &Path, what: &str) -> usize {
 
 const SIGNALS: [&str; 3] = ["INT", "TERM", "HUP"];
 
-/// Runs `one` at random moments, with each signal. Each run gets a folder of its own and returns
-/// how many messages it recorded. With each signal some must have been, if any can.
+/// Runs `one` at random moments with each signal. Each run gets its own folder and returns how many
+/// messages it recorded. Unless nothing can be recorded, each signal must leave some messages.
 fn at_random_moments(
     name: &str,
     records: bool,
@@ -217,7 +217,7 @@ fn connect(name: &str, manner: Manner) {
     });
 }
 
-/// `listen --record` with so many peers.
+/// `listen --record` with this number of peers.
 fn listen(name: &str, options: &str, peers: usize) {
     at_random_moments(name, peers > 0, |folder, signal, pause| {
         let options = format!("{options} --record {}", folder.display());

@@ -1,10 +1,10 @@
-//! `packetlane traffic` from the command line. What a load does is tested in packetlane-loadgen.
+//! `packetlane traffic` on the command line. The load itself is tested in packetlane-loadgen.
 
 mod common;
 
 use common::packetlane;
 
-/// Without the feature, either command says how to have it.
+/// Without the feature, either command says how to get it.
 #[cfg(not(feature = "peers"))]
 #[test]
 fn a_build_without_it_says_so() {

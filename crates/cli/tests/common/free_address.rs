@@ -1,17 +1,17 @@
-//! Addresses for servers that a test starts, and that are told where to listen.
+//! Addresses for servers that a test starts and tells where to listen.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An address on the loopback interface where nothing listens now.
+/// A loopback address where nothing listens now.
 ///
-/// The system does not give its port to anybody who asks for any (those begin at 32768), so none is
-/// taken before the server has it, and none is answered twice in a process.
+/// The port is below 32768, where the system's own choice begins, so the system gives it to nobody
+/// else before the server listens. No address is returned twice in a process.
 pub(crate) fn free_address() -> SocketAddr {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     loop {
-        // Tests that run at the same time begin far from each other.
+        // Tests that run at the same time start far apart.
         let number = process::id()
             .wrapping_mul(257)
             .wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed));

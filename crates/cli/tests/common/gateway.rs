@@ -1,4 +1,4 @@
-//! A node behind a gateway that sends back what it gets, who visits it, and what it serves by HTTP.
+//! An echoing node behind a gateway, its visitors, and the gateway's HTTP pages.
 
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Starts a node that sends back what it gets. Returns its address.
+/// Starts a node that echoes. Returns its address.
 pub(crate) fn echo() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -26,7 +26,7 @@ pub(crate) fn echo() -> SocketAddr {
     address
 }
 
-/// Says what a v1 peer says first, and hears it from [`echo`].
+/// Sends the first message of a v1 peer, and reads it back from [`echo`].
 pub(crate) fn talk(stream: &mut TcpStream) -> io::Result<()> {
     let mut wire = Vec::new();
     let magic = Network::Regtest.magic();
@@ -38,9 +38,9 @@ pub(crate) fn talk(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Strangers whom the gateway refuses, or to whom it does not listen long: a byte that no SOCKS client
-/// sends. They come 50 at a time, and wait until it closes: who closes first
-/// keeps the port for a minute, and the gateway's is the same for all.
+/// Connections that the gateway refuses or soon closes: they send a byte that no SOCKS client
+/// sends. 50 at a time, each waiting for the gateway to close first. The side that closes first
+/// keeps its port for a minute, and the gateway's port is the same for all.
 pub(crate) fn flood(address: SocketAddr, strangers: usize) {
     for of_them in (0..strangers).step_by(50) {
         let at_once = (strangers - of_them).min(50);
@@ -48,14 +48,14 @@ pub(crate) fn flood(address: SocketAddr, strangers: usize) {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         for mut stream in streams {
-            // One that is refused may be closed already.
+            // A refused connection may be closed already.
             let _ = stream.write_all(b"G");
             assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
         }
     }
 }
 
-/// What the gateway answers by HTTP, with its header.
+/// The gateway's HTTP response, with its header.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
@@ -64,7 +64,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Waits for what must be so within `limit`.
+/// Waits up to `limit` for a condition to hold.
 #[track_caller]
 pub(crate) fn until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();

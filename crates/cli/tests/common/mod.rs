@@ -1,4 +1,4 @@
-//! Runs the `packetlane` command, and other commands, for a limited time.
+//! Runs `packetlane` and other commands with a time limit.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
 pub(crate) mod free_address;
@@ -17,10 +17,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// More than any command of these tests takes on the slowest machine.
+/// Longer than any command of these tests takes on the slowest machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// Whether its exit status was 0.
@@ -32,7 +32,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// The one line that it wrote to standard error, if it failed with one.
+    /// The only line on standard error of a failed command.
     #[track_caller]
     pub(crate) fn error_line(&self) -> &str {
         assert!(!self.success, "{self:#?}");
@@ -58,7 +58,7 @@ impl Finished {
         row.unwrap_or_else(|| panic!("no row {name}: {}", self.stdout))
     }
 
-    /// As [`Finished::row`]; `None` if there is no such row.
+    /// Like [`Finished::row`]; `None` if there is no such row.
     pub(crate) fn find_row(&self, name: &str) -> Option<[u64; 4]> {
         self.stdout.lines().find_map(|line| {
             let cells: Vec<_> = line.strip_prefix(name)?.split_whitespace().collect();
@@ -68,10 +68,10 @@ impl Finished {
     }
 }
 
-/// A process that is killed when the test ends.
+/// A process that is killed at the end of the test.
 pub(crate) struct Running {
     child: Child,
-    /// Its lines. A thread reads them, so that a test can wait with a timeout.
+    /// Its lines, read by a thread so that a test can wait with a timeout.
     stdout: Receiver<String>,
     stderr: Option<JoinHandle<String>>,
 }
@@ -111,7 +111,7 @@ impl Running {
         }
     }
 
-    /// Sends it a signal: INT, TERM, HUP, KILL.
+    /// Sends it a signal: INT, TERM, HUP or KILL.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
@@ -123,7 +123,7 @@ impl Running {
         self.stdout.recv_timeout(LIMIT).unwrap_or_default()
     }
 
-    /// Waits for its end.
+    /// Waits for it to end.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
         let begun = Instant::now();
@@ -159,7 +159,7 @@ impl Drop for Running {
 pub(crate) struct TempDir(pub(crate) PathBuf);
 
 impl TempDir {
-    /// Creates an empty folder. No other test has one of this name.
+    /// Creates an empty folder with a unique name.
     pub(crate) fn new(name: &str) -> Self {
         let id = std::process::id();
         let path = std::env::temp_dir().join(format!("packetlane-{name}-{id}"));
@@ -184,7 +184,7 @@ impl Drop for TempDir {
     }
 }
 
-/// Starts `listen` on `address`, on regtest; port 0 is a free one. Returns the process and its
+/// Starts `listen` on `address`, on regtest; port 0 means a free one. Returns the process and its
 /// address.
 pub(crate) fn listen_on(address: &str, options: &str) -> (Running, SocketAddr) {
     let mut listening = packetlane(&format!("listen {address} --network regtest{options}"));

@@ -1,4 +1,4 @@
-//! A NATS server with JetStream: the one in PATH.
+//! A NATS server with JetStream, found in PATH.
 
 use super::real::not_run;
 use async_nats::{ConnectOptions, jetstream};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Limit for whatever is waited for.
+/// Time limit for every wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Server {
@@ -18,8 +18,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server on a loopback address. If there is none says so. It has 100 MB for streams,
-    /// less than they are made with at first, whatever the disk has.
+    /// Starts the server on a loopback address, or prints that there is none. It has 100 MB for
+    /// streams, which is less than streams first request.
     pub(crate) fn start(test: &str, address: SocketAddr) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("packetlane-nats-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for the server");
@@ -55,7 +55,7 @@ impl Server {
         })
     }
 
-    /// Ends it; what it stores stays.
+    /// Stops it; its stored messages remain.
     pub(crate) fn stop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -65,7 +65,7 @@ impl Server {
         format!("nats://{}", self.address)
     }
 
-    /// The message with this number in a stream: its subject and what it says.
+    /// The message with this number in a stream: its subject and contents.
     pub(crate) async fn message(&self, stream: &str, number: u64) -> (String, serde_json::Value) {
         let options = ConnectOptions::with_user_and_password("u".into(), "secret".into());
         let client = options.connect(self.url()).await.expect("the server");

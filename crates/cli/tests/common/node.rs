@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long a peer waits for anything.
+/// Time limit for every wait of a peer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) const REGTEST: [u8; 4] = Network::Regtest.magic();

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Limit for a node to start or to answer.
+/// Time limit for a node to start or to answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A regtest address for mining rewards.
@@ -31,7 +31,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts a node on a new chain, with `options`, and mines so many blocks.
+    /// Starts a node on a new chain, with `options`, and mines this many blocks.
     pub(crate) fn start(
         software: Software,
         program: &Path,
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Runs `packetlane connect` to this node, no more often than its limit allows.
+    /// Runs `packetlane connect` to this node, at most as often as the node allows.
     pub(crate) fn connect(&self, options: &str) -> Finished {
         self.pause();
         let address = self.listening;
@@ -140,7 +140,7 @@ impl Drop for Node {
     }
 }
 
-/// What makes a node speak v2, or v1 only.
+/// Options that make a node speak v2, or only v1.
 pub(crate) fn options(software: Software, v2: bool) -> Vec<String> {
     match software {
         Software::Btcd if v2 => vec!["--v2transport".to_owned()],
@@ -149,7 +149,7 @@ pub(crate) fn options(software: Software, v2: bool) -> Vec<String> {
     }
 }
 
-/// Reports a skipped test past the test harness, which hides the output of passing tests.
+/// Prints that a test was not run, even if the harness captures the output of passing tests.
 pub(crate) fn not_run(why: &str) {
     let _ = writeln!(io::stderr(), "NOT RUN: {why}");
 }

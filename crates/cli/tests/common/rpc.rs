@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-/// A node's RPC with peer 7, of which each look has 1000 bytes of `tx` more. It ends after so many
-/// looks.
+/// A node's RPC with peer 7, which receives 1000 more bytes of `tx` per query. It ends after this
+/// many queries.
 pub(crate) fn rpc(looks: u64) -> String {
     rpc_of(looks, &[(7, 1000)])
 }
 
-/// A node's RPC with these peers: numbers, and by how many bytes of `tx` each look has more.
+/// A node's RPC with these peers: their ids, and how many more bytes of `tx` each query reports.
 pub(crate) fn rpc_of(looks: u64, peers: &'static [(u64, u64)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
