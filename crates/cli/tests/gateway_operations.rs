@@ -616,9 +616,9 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
     found.collect()
 }
 
-/// The dashboard and the alerts use only metrics that exist.
+/// The board and the alerts ask for metrics that there are.
 #[test]
-fn dashboards_use_existing_metrics() {
+fn dashboards_show_what_there_is() {
     let http = free_address();
     let _running = packetlane(&format!("gateway --socks 127.0.0.1:0 --http {http}"));
     until(LIMIT, "the gateway serves", || {
