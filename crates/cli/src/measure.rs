@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Folder for the reports of named machines.
+/// Where the reports of named machines lie.
 const REPORTS: &str = "docs/reports";
 
 #[derive(Args)]
@@ -78,8 +78,8 @@ struct Measuring {
     /// and Bitcoin Core's -capturemessages write such folders
     #[arg(long, value_name = "DIR")]
     replay: Option<PathBuf>,
-    /// Name of this machine, such as 'Zen 5 VM'. Also writes the main results to docs/reports, as
-    /// JSON and as a picture (zen-5-vm.json, zen-5-vm.svg)
+    /// Name this machine, such as 'Zen 5 VM'. Also writes its headline cases to docs/bench/reports:
+    /// zen-5-vm.json and a picture, zen-5-vm.svg
     #[arg(long, value_name = "NAME", value_parser = machine_name)]
     name: Option<String>,
     /// Path of the JSON report
