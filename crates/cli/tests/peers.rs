@@ -739,7 +739,7 @@ fn a_process_that_is_not_a_node_is_named() {
         return;
     }
     for (pid, expected) in [("1", "process 1, "), ("2", "it is a thread of the kernel")] {
-        // In a container, 2 may be an ordinary process, or none.
+        // In a container, 2 may be a process like any other, or none.
         let is_kernels = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
         if pid == "2" && !is_kernels {
             eprintln!("NOT RUN: a thread of the kernel: none is seen here");
