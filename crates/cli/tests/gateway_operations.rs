@@ -469,12 +469,14 @@ fn unexpected_passed_sockets() {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
     let command = "gateway --socks 127.0.0.1:0 --http 127.0.0.1:0";
-    let expected = format!("a socket was passed that listens on {address}: no setting says so");
+    let expected = format!(
+        "the process was given a socket that listens on {address}, but no setting has this address"
+    );
     let finished = with_socket(OwnedFd::from(socket), command).finish();
     assert!(finished.error_line().contains(&expected), "{finished:#?}");
     let (datagrams, _other) = UnixDatagram::pair().unwrap();
     let finished = with_socket(OwnedFd::from(datagrams), command).finish();
-    let expected = "a socket was passed that is not for TCP: ";
+    let expected = "systemd passed a socket that is not TCP: ";
     assert!(finished.error_line().contains(expected), "{finished:#?}");
 }
 

@@ -173,7 +173,13 @@ fn bad_arguments_are_one_line() {
     assert!(error(&["report"]).contains("required"));
     assert!(error(&["plan", "--relay-share", "1.5"]).contains("from 0 to 1"));
     assert!(error(&["plan", "--speed", "0"]).contains("from 0.001 to 1000"));
-    assert!(error(&["plan", "--outbound", "-1"]).contains("-1"));
+    for number in ["-5", "1000001", "x"] {
+        let said = error(&["plan", "--inbound", number]);
+        assert!(
+            said.contains("expected a whole number from 0 to 1000000"),
+            "{said}"
+        );
+    }
 }
 
 /// A folder that is removed on drop.
@@ -944,10 +950,10 @@ fn bad_options_for_the_node() {
         ),
         (
             &["--rpc", address, "--window", "1"],
-            "--window is for probes",
+            "--window is only for probes",
         ),
         (&["--rpc-user", "u"], "--rpc"),
-        (&["--window", "11"], "--window is longer"),
+        (&["--window", "11"], "--window 11 is longer than --every 5"),
         (&["--prometheus", "nowhere"], "expected HOST:PORT"),
         (
             &["--prometheus", "nowhere.invalid:1"],

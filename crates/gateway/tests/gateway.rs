@@ -500,7 +500,7 @@ fn send(gateway: &Gateway, bytes: usize) -> std::thread::JoinHandle<TcpStream> {
 }
 
 const MIB: usize = 1 << 20;
-const TOO_MUCH: &str = "closed: it held the most memory, and there was too little";
+const TOO_MUCH: &str = "closed: the memory limit was reached, and this connection held the most";
 
 /// No thread exceeds the limit alone.
 fn memory_limits_apply_to_all_threads_together() {
@@ -618,10 +618,10 @@ fn figures(turns: &[Turns]) -> BTreeMap<String, u128> {
         note("opened", turns.opened.iter().sum::<u64>().into());
         note("sealed", turns.sealed.iter().sum::<u64>().into());
         note("cpu", turns.cpu.as_nanos());
-        for (way, passed) in [("from", &turns.received), ("to", &turns.sent)] {
-            note(&format!("{way} in bytes"), passed.bytes.into());
+        for (direction, passed) in [("from", &turns.received), ("to", &turns.sent)] {
+            note(&format!("{direction} in bytes"), passed.bytes.into());
             for count in &passed.types {
-                let name = format!("{way}: {:?}", count.message_type);
+                let name = format!("{direction}: {:?}", count.message_type);
                 note(&name, count.messages.into());
             }
         }
@@ -678,14 +678,14 @@ fn totals_never_fall() {
     let turns = gateway.turns();
     check(figures(&turns));
     let all = PEERS as u64 + 1;
-    for way in [
+    for direction in [
         |turns: &Turns| turns.received.clone(),
         |turns: &Turns| turns.sent.clone(),
     ] {
-        let bytes: u64 = turns.iter().map(|turns| way(turns).bytes).sum();
+        let bytes: u64 = turns.iter().map(|turns| direction(turns).bytes).sum();
         assert_eq!(bytes, all * version_and_more().len() as u64);
         let of = |message_type| {
-            let counts = turns.iter().flat_map(|turns| way(turns).types);
+            let counts = turns.iter().flat_map(|turns| direction(turns).types);
             let its = counts.filter(|count| count.message_type == message_type);
             its.map(|count| count.messages).sum::<u64>()
         };
@@ -806,18 +806,22 @@ fn invalid_proxy_headers_are_closed() {
         (
             &text[..],
             false,
-            "closed: PROXY protocol: not a header of version 2",
+            "closed: PROXY protocol: not a version 2 header",
         ),
         (
             &MAGIC,
             false,
-            "closed: PROXY protocol: not a header of version 2",
+            "closed: PROXY protocol: not a version 2 header",
         ),
-        (&version, false, "closed: PROXY protocol: version 3: only 2"),
+        (
+            &version,
+            false,
+            "closed: PROXY protocol: version 3 is not supported (only 2)",
+        ),
         (
             &family,
             false,
-            "closed: PROXY protocol: addresses of kind 0x33, which version 2 does not have",
+            "closed: PROXY protocol: unknown address family 0x33",
         ),
         (
             &client[..20],
@@ -825,13 +829,9 @@ fn invalid_proxy_headers_are_closed() {
             "closed: PROXY protocol: the connection ended within the header",
         ),
         (&[], true, "closed: the peer closed the connection"),
-        (
-            &client[..20],
-            false,
-            "closed: the handshake was not done in time",
-        ),
-        (&[], false, "closed: the handshake was not done in time"),
-        (&client, false, "closed: the handshake was not done in time"),
+        (&client[..20], false, "closed: the handshake timed out"),
+        (&[], false, "closed: the handshake timed out"),
+        (&client, false, "closed: the handshake timed out"),
     ] {
         let mut stream = connect(&gateway);
         stream.write_all(wire).unwrap();
@@ -958,7 +958,7 @@ fn connections_outlive_changes() {
     let _silent = connect(&gateway);
     assert_eq!(
         told.recv_timeout(LIMIT).unwrap(),
-        "closed: the handshake was not done in time"
+        "closed: the handshake timed out"
     );
     gateway.drain();
     talk();
@@ -1309,12 +1309,8 @@ fn a_node_is_told_which_peers_are_unreachable() {
             5,
             "closed: the connection to the peer failed: Connection refused",
         ),
-        (
-            &onion,
-            4,
-            "closed: an .onion name, and no --tor that reaches it",
-        ),
-        (&unknown, 4, "closed: the peer's name: "),
+        (&onion, 4, "closed: an .onion name needs --tor"),
+        (&unknown, 4, "closed: cannot resolve the peer's name: "),
     ];
     for (target, expected, told_as) in cases {
         let (mut stream, reply) = ask(&gateway, false, target, nobody);
@@ -1339,24 +1335,24 @@ fn names_are_resolved() {
         (
             name(b"localhost"),
             &[5, 0, 0, 1, 127, 0, 0, 1, 0, 0][..],
-            "closed: the node was told",
+            "closed: a name lookup for the node was answered",
         ),
         (
             [&[4][..], &[9; 16]].concat(),
             &[
                 5, 0, 0, 4, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0,
             ],
-            "closed: the node was told",
+            "closed: a name lookup for the node was answered",
         ),
         (
             name(b"abc.onion"),
             &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0],
-            "closed: the peer's name: no .onion",
+            "closed: cannot resolve the peer's name: .onion names",
         ),
         (
             name(b"no.such.name.invalid"),
             &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0],
-            "closed: the peer's name: ",
+            "closed: cannot resolve the peer's name: ",
         ),
     ] {
         let mut stream = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();

@@ -272,13 +272,13 @@ mod tests {
     use super::*;
 
     fn peer(id: u64, age_s: f64, cpu_us: u64, messages: u64) -> PeerJson {
-        let way = |messages: u64| {
+        let direction = |messages: u64| {
             let bytes = messages * 100;
             serde_json::json!({"bytes": bytes, "messages": messages, "types": {}})
         };
         let json = serde_json::json!({"id": id, "address": format!("192.0.2.{id}:8333"),
             "direction": "inbound", "transport": "v2", "session_id": null, "decoys": 0, "age_s": age_s,
-            "cpu_us": cpu_us, "received": way(messages), "sent": way(2 * messages)});
+            "cpu_us": cpu_us, "received": direction(messages), "sent": direction(2 * messages)});
         serde_json::from_value(json).unwrap()
     }
 

@@ -1,6 +1,6 @@
 //! Every end receives a prefix of what was sent, and all of it if both ends closed in order.
 
-use crate::load::{Load, Mix, Way};
+use crate::load::{Load, Mix, Route};
 use crate::{LIMIT, alone, any_port, has, is_full, say, seed, settings};
 use packetlane_gateway::{Event, Gateway, Inbound, Io, Peer, Settings};
 use std::collections::BTreeMap;
@@ -68,9 +68,9 @@ fn every_byte_is_right(io: Io) {
     let mut changed = 0;
     while load.begun() < connections || !load.is_over() {
         while load.begun() < connections && load.open() < AT_ONCE {
-            let to = match load.script_of_next().way {
-                Way::Inbound => inbound,
-                Way::Outbound => socks,
+            let to = match load.script_of_next().route {
+                Route::Inbound => inbound,
+                Route::Outbound => socks,
             };
             load.begin(to).unwrap();
         }

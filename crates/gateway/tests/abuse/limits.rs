@@ -1,7 +1,7 @@
 //! Limits on what peers can use of the gateway, however many they are and whatever they do.
 
 use crate::child::InChild;
-use crate::load::{Load, MAGIC, Mix, Way};
+use crate::load::{Load, MAGIC, Mix, Route};
 use crate::{LIMIT, alone, any_port, has, is_full, raise_files, say, seed};
 use mio::{Events, Interest, Poll, Token};
 use packetlane::bip324::{Connection, HandshakeConfig};
@@ -414,9 +414,9 @@ fn drive(
 ) {
     while !is_over(load) {
         while load.open() < at_once && load.unsettled() < 1000 {
-            let to = match load.script_of_next().way {
-                Way::Inbound => gateway.listen,
-                Way::Outbound => gateway.socks,
+            let to = match load.script_of_next().route {
+                Route::Inbound => gateway.listen,
+                Route::Outbound => gateway.socks,
             };
             load.begin(to).unwrap();
         }

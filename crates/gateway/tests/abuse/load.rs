@@ -41,7 +41,7 @@ const ANSWER: [u8; 12] = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 
 /// Which side opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// A peer connects to the gateway.
     Inbound,
     /// The node connects through the gateway's SOCKS server.
@@ -92,7 +92,7 @@ pub(crate) struct Part {
 /// Behavior of both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    pub(crate) way: Way,
+    pub(crate) route: Route,
     is_v2: bool,
     opener: Part,
     acceptor: Part,
@@ -118,9 +118,9 @@ impl Mix {
     pub(crate) fn script(&self, id: u64) -> Script {
         let mut rng = self.rng(id, 0);
         let is_v2 = rng.random_range(0..4) > 0;
-        let way = match self.both_ways && rng.random_range(0..3) == 0 {
-            true => Way::Outbound,
-            false => Way::Inbound,
+        let route = match self.both_ways && rng.random_range(0..3) == 0 {
+            true => Route::Outbound,
+            false => Route::Inbound,
         };
         let mut part = |is_opener: bool| {
             let one_in = |rng: &mut StdRng, of: u32| rng.random_range(0..of) == 0;
@@ -161,7 +161,7 @@ impl Mix {
             opener.end = End::Whole;
         }
         Script {
-            way,
+            route,
             is_v2,
             opener,
             acceptor,
@@ -499,8 +499,8 @@ impl Load {
             written: 0,
             early: Vec::new(),
         };
-        let codec = match script.way {
-            Way::Outbound => {
+        let codec = match script.route {
+            Route::Outbound => {
                 let peer = &self.listeners[if script.is_v2 { 1 } else { 2 }].2;
                 // Each v1 peer has its own address, so the gateway remembers none of them.
                 let mut out = vec![5, 1, 0, 5, 1, 0, 1];
@@ -508,15 +508,15 @@ impl Load {
                 out.extend(peer.port().to_be_bytes());
                 v1(out)
             }
-            Way::Inbound if script.is_v2 => {
+            Route::Inbound if script.is_v2 => {
                 let connection = Connection::initiator(self.handshake(script.opener, id));
                 Codec::V2(Box::new(connection.map_err(io::Error::other)?))
             }
-            Way::Inbound => v1(Vec::new()),
+            Route::Inbound => v1(Vec::new()),
         };
-        let answer: &[u8] = match script.way {
-            Way::Inbound => &[],
-            Way::Outbound => &ANSWER,
+        let answer: &[u8] = match script.route {
+            Route::Inbound => &[],
+            Route::Outbound => &ANSWER,
         };
         let mut actor = self.actor(socket, codec, true);
         actor.answer = answer;
@@ -586,11 +586,11 @@ impl Load {
         self.listeners[0].1 = None;
         let mut killed = Vec::new();
         for (number, actor) in &self.actors {
-            let way = actor.id.map(|id| self.mix.script(id).way);
+            let route = actor.id.map(|id| self.mix.script(id).route);
             // Also those that have not reached the node yet.
             self.struck.extend(actor.id);
-            let is_node = actor.is_opener == (way == Some(Way::Outbound));
-            if is_node || !actor.is_opener && way.is_none() {
+            let is_node = actor.is_opener == (route == Some(Route::Outbound));
+            if is_node || !actor.is_opener && route.is_none() {
                 killed.push(number);
             }
         }
