@@ -29,7 +29,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-/// Bytes of a file per window. A run allocates one window per thread and [`SPARE_WINDOWS`] more.
+/// Bytes of a file per window. A run allocates one window per thread and [`EXTRA_WINDOWS`] more.
 const WINDOW: usize = 8 << 20;
 const _: () = assert!(
     WINDOW >= 2 * Scanner::MAX_NEEDED,
@@ -37,7 +37,7 @@ const _: () = assert!(
 );
 
 /// Windows in addition to one per thread: one is being read, one is ready.
-const SPARE_WINDOWS: usize = 2;
+const EXTRA_WINDOWS: usize = 2;
 
 /// Maximum for `--threads`.
 const MAX_THREADS: u16 = 1024;
@@ -268,11 +268,11 @@ fn verify<'r>(inputs: &'r [Input], args: &Blocks, hasher: Hasher, threads: usize
         files: inputs.len(),
         // The text report names the block only if there is just one. A longer list would waste
         // memory.
-        most_good_listed: if args.json { usize::MAX } else { 1 },
+        max_good_listed: if args.json { usize::MAX } else { 1 },
         ..Report::default()
     });
     let (give_back, free) = channel();
-    for _ in 0..threads + SPARE_WINDOWS {
+    for _ in 0..threads + EXTRA_WINDOWS {
         // Cannot fail: the receiver `free` is alive.
         let _ = give_back.send(Window::default());
     }
@@ -618,11 +618,11 @@ struct Report<'r> {
     #[serde(serialize_with = "list")]
     notes: BTreeMap<Place, Finding<'r>>,
     notes_not_listed: u64,
-    /// Ordered by place. Holds the first `most_good_listed`.
+    /// Ordered by place. Holds the first `max_good_listed`.
     #[serde(serialize_with = "list")]
     good_blocks: BTreeMap<Place, GoodBlock<'r>>,
     #[serde(skip)]
-    most_good_listed: usize,
+    max_good_listed: usize,
 }
 
 /// A finding at one place in a file.
@@ -668,10 +668,10 @@ fn text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok
     serializer.collect_str(value)
 }
 
-/// Adds an entry and keeps only the first `most`. Returns how many were dropped: 0 or 1.
-fn insert<T>(entries: &mut BTreeMap<Place, T>, most: usize, place: Place, entry: T) -> u64 {
+/// Adds an entry and keeps only the first `max`. Returns how many were dropped: 0 or 1.
+fn insert<T>(entries: &mut BTreeMap<Place, T>, max: usize, place: Place, entry: T) -> u64 {
     entries.insert(place, entry);
-    match entries.len() > most {
+    match entries.len() > max {
         true => {
             entries.pop_last();
             1
@@ -693,7 +693,7 @@ impl<'r> Report<'r> {
             bytes: summary.bytes,
             transactions: summary.transactions,
         };
-        insert(&mut self.good_blocks, self.most_good_listed, place, block);
+        insert(&mut self.good_blocks, self.max_good_listed, place, block);
     }
 
     fn add_note(&mut self, place: Place, note: Finding<'r>) {

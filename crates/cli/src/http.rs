@@ -141,7 +141,7 @@ struct Client {
 enum ClientState {
     /// The request has not arrived.
     Idle,
-    Asked,
+    Active,
     /// Waits for a slow page or reads it.
     Slow,
 }
@@ -240,7 +240,7 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
         request: &Request<Incoming>,
         state: &Mutex<ClientState>,
     ) -> Response<String> {
-        *lock(state) = ClientState::Asked;
+        *lock(state) = ClientState::Active;
         let found = self.find(request, state).await;
         let (status, content_type, text) = match found {
             Ok((content_type, text)) => (StatusCode::OK, content_type, text),

@@ -51,7 +51,7 @@ pub(crate) enum Notice {
     /// Connected, or connected again.
     Connected,
     /// Unavailable, and why.
-    Away(String),
+    Unavailable(String),
 }
 
 /// Publishes messages from a thread of its own.
@@ -159,23 +159,23 @@ struct Sending {
 impl Sending {
     /// Publishes messages until the channel closes.
     async fn run(mut self, mut messages: mpsc::Receiver<Vec<u8>>, notify: impl Fn(Notice)) {
-        let mut is_away = false;
+        let mut is_unavailable = false;
         let client = loop {
             match self.connect().await {
                 Ok(client) => break client,
-                Err(error) if is_away => drop(error),
-                Err(error) => notify(Notice::Away(error)),
+                Err(error) if is_unavailable => drop(error),
+                Err(error) => notify(Notice::Unavailable(error)),
             }
-            is_away = true;
+            is_unavailable = true;
             sleep(PAUSE).await;
         };
         notify(Notice::Connected);
-        is_away = false;
+        is_unavailable = false;
         let mut waiting = Vec::new();
         while messages.recv_many(&mut waiting, MAX_IN_FLIGHT).await > 0 {
             while let Err(error) = self.publish(&client, &waiting).await {
-                if !std::mem::replace(&mut is_away, true) {
-                    notify(Notice::Away(error));
+                if !std::mem::replace(&mut is_unavailable, true) {
+                    notify(Notice::Unavailable(error));
                 }
                 sleep(PAUSE).await;
                 // The server may have lost its streams.
@@ -185,7 +185,7 @@ impl Sending {
             }
             self.number += waiting.len() as u64;
             waiting.clear();
-            if std::mem::take(&mut is_away) {
+            if std::mem::take(&mut is_unavailable) {
                 notify(Notice::Connected);
             }
         }

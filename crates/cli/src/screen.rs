@@ -29,27 +29,27 @@ pub(crate) struct Column<S> {
     /// The order that this column stands for, if any.
     pub(crate) sort: Option<S>,
     /// Priority for removal: on a narrow terminal, columns with the highest value go first.
-    pub(crate) leaves: u8,
+    pub(crate) drop_order: u8,
 }
 
 impl<S> Column<S> {
-    pub(crate) const fn number(name: &'static str, width: u16, sort: S, leaves: u8) -> Self {
+    pub(crate) const fn number(name: &'static str, width: u16, sort: S, drop_order: u8) -> Self {
         Self {
             name,
             width,
             is_text: false,
             sort: Some(sort),
-            leaves,
+            drop_order,
         }
     }
 
-    pub(crate) const fn text(name: &'static str, width: u16, leaves: u8) -> Self {
+    pub(crate) const fn text(name: &'static str, width: u16, drop_order: u8) -> Self {
         Self {
             name,
             width,
             is_text: true,
             sort: None,
-            leaves,
+            drop_order,
         }
     }
 }
@@ -187,10 +187,10 @@ fn columns<S>(all: &[Column<S>], width: u16) -> Vec<usize> {
     let mut places: Vec<usize> = (0..all.len()).collect();
     loop {
         let needs: u16 = places.iter().map(|&place| all[place].width + 1).sum();
-        let leaves = places.iter().map(|&place| all[place].leaves).max();
-        match leaves {
-            Some(leaves) if leaves > 0 && needs.saturating_sub(1) > width => {
-                places.retain(|&place| all[place].leaves < leaves);
+        let drop_order = places.iter().map(|&place| all[place].drop_order).max();
+        match drop_order {
+            Some(drop_order) if drop_order > 0 && needs.saturating_sub(1) > width => {
+                places.retain(|&place| all[place].drop_order < drop_order);
             }
             _ => return places,
         }
@@ -251,8 +251,8 @@ pub(crate) struct Screen<S> {
 
 impl<S: Copy + PartialEq + 'static> Screen<S> {
     pub(crate) fn open(sort: S) -> io::Result<Self> {
-        terminal::set_put_back(Some(ratatui::restore));
-        let terminal = ratatui::try_init().inspect_err(|_| terminal::put_back())?;
+        terminal::set_restore(Some(ratatui::restore));
+        let terminal = ratatui::try_init().inspect_err(|_| terminal::restore())?;
         Ok(Self {
             terminal,
             view: View::new(sort),
@@ -287,6 +287,6 @@ impl<S: Copy + PartialEq + 'static> Screen<S> {
 
 impl<S> Drop for Screen<S> {
     fn drop(&mut self) {
-        terminal::put_back();
+        terminal::restore();
     }
 }

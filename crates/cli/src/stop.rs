@@ -14,12 +14,12 @@ use tokio::time::sleep;
 
 /// How long a command may take to finish after a signal. Then the process exits, even if a disk or
 /// the reader of standard output blocks.
-const LAST_REPORTS: Duration = Duration::from_millis(800);
+const EXIT_LIMIT: Duration = Duration::from_millis(800);
 
 /// The same for commands that must remove probes from a node, which takes the kernel a second or
 /// two.
 #[cfg(feature = "peers")]
-pub(crate) const LAST_PROBES: Duration = Duration::from_secs(5);
+pub(crate) const EXIT_LIMIT_WITH_PROBES: Duration = Duration::from_secs(5);
 
 /// Reports that a signal has arrived. Every await on a connection races against it.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Stop {
 impl Stop {
     /// Catches signals from now on.
     pub(crate) fn on_signals() -> io::Result<Self> {
-        Self::within(LAST_REPORTS)
+        Self::within(EXIT_LIMIT)
     }
 
     /// Catches signals from now on. The process exits `limit` after the first one.
@@ -46,7 +46,7 @@ impl Stop {
             runtime.block_on(async {
                 sender.send_replace(Some(caught.await));
                 sleep(limit).await;
-                crate::terminal::put_back();
+                crate::terminal::restore();
                 std::process::exit(1);
             });
         };
@@ -86,31 +86,31 @@ pub(crate) struct Stopped {
 /// Whether SIGINT, SIGTERM or SIGHUP has arrived.
 #[cfg(any(feature = "gateway", feature = "peers"))]
 pub(crate) struct Signal {
-    has_come: Arc<AtomicBool>,
+    has_arrived: Arc<AtomicBool>,
 }
 
 #[cfg(any(feature = "gateway", feature = "peers"))]
 impl Signal {
     #[cfg(feature = "gateway")]
     pub(crate) fn catch() -> io::Result<Self> {
-        Self::within(LAST_REPORTS)
+        Self::within(EXIT_LIMIT)
     }
 
     /// Catches signals from now on. The process exits `limit` after the first one.
     pub(crate) fn within(limit: Duration) -> io::Result<Self> {
         let stop = Stop::within(limit)?;
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let has_come = Arc::new(AtomicBool::new(false));
-        let sets = Arc::clone(&has_come);
+        let has_arrived = Arc::new(AtomicBool::new(false));
+        let sets = Arc::clone(&has_arrived);
         std::thread::Builder::new().spawn(move || {
             let _: &str = runtime.block_on(stop.signalled());
             sets.store(true, Ordering::Relaxed);
         })?;
-        Ok(Self { has_come })
+        Ok(Self { has_arrived })
     }
 
-    pub(crate) fn has_come(&self) -> bool {
-        self.has_come.load(Ordering::Relaxed)
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.has_arrived.load(Ordering::Relaxed)
     }
 }
 

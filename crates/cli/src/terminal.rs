@@ -22,19 +22,19 @@ enum Output {
 }
 
 /// Restores the terminal while a live table is shown.
-static PUT_BACK: Mutex<Option<fn()>> = Mutex::new(None);
+static RESTORE: Mutex<Option<fn()>> = Mutex::new(None);
 
 /// Sets the function that restores the terminal.
 #[cfg(any(feature = "gateway", feature = "peers"))]
-pub(crate) fn set_put_back(put_back: Option<fn()>) {
-    *lock(&PUT_BACK) = put_back;
+pub(crate) fn set_restore(restore: Option<fn()>) {
+    *lock(&RESTORE) = restore;
 }
 
 /// Restores the terminal, if something has changed it. Needed before an exit that drops nothing.
-pub(crate) fn put_back() {
-    let put_back = lock(&PUT_BACK).take();
-    if let Some(put_back) = put_back {
-        put_back();
+pub(crate) fn restore() {
+    let restore = lock(&RESTORE).take();
+    if let Some(restore) = restore {
+        restore();
     }
 }
 

@@ -67,7 +67,9 @@ impl Events {
         let node = node_name(name);
         let publisher = Publisher::start(&STREAM, url, &node, |notice| match notice {
             Notice::Connected => tracing::info!("connected to NATS"),
-            Notice::Away(error) => tracing::warn!(error, "NATS is unavailable, events are queued"),
+            Notice::Unavailable(error) => {
+                tracing::warn!(error, "NATS is unavailable, events are queued")
+            }
         })?;
         Ok(Self { publisher, node })
     }

@@ -262,14 +262,14 @@ async fn serve(
     }
     notify("READY=1");
 
-    let mut until = None;
+    let mut drain_deadline = None;
     let mut reload: Option<JoinHandle<Result<(Options, Settings), String>>> = None;
     let mut second = Instant::now();
     loop {
         tokio::select! {
             _ = interrupt.recv() => break,
             _ = terminate.recv() => {
-                if until.is_some() {
+                if drain_deadline.is_some() {
                     break;
                 }
                 notify("STOPPING=1");
@@ -280,7 +280,7 @@ async fn serve(
                 if let Some(server) = server.take() {
                     server.close();
                 }
-                until = Some(Instant::now() + options.drain());
+                drain_deadline = Some(Instant::now() + options.drain());
             }
             _ = hang_up.recv() => {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -321,7 +321,7 @@ async fn serve(
                     log_unlogged_refusals(&refusals);
                     second = Instant::now();
                 }
-                if read(&gateway).has_ended() || until.is_some_and(|until| Instant::now() >= until) {
+                if read(&gateway).has_ended() || drain_deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     break;
                 }
             }

@@ -14,14 +14,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// How long the gateway may take to answer.
-const LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum length of the answer, in bytes. A peer takes about 2 kB, and a gateway may have tens of
 /// thousands.
 const MAX_ANSWER: usize = 256 << 20;
 
 /// How often the gateway is asked.
-const EVERY: Duration = Duration::from_secs(2);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often signals and keys are checked.
 const POLL: Duration = Duration::from_millis(50);
@@ -181,9 +181,9 @@ pub(super) fn show(address: &HostPort, json: bool, sort: Sort) -> Result<(), Box
     let mut screen = Screen::open(sort)?;
     let mut refreshed = Instant::now();
     screen.show(&peers)?;
-    while !signal.has_come() && screen.handle_keys(&peers)? {
+    while !signal.has_arrived() && screen.handle_keys(&peers)? {
         std::thread::sleep(POLL);
-        if refreshed.elapsed() >= EVERY {
+        if refreshed.elapsed() >= REFRESH_INTERVAL {
             screen.view.notice = peers.refresh(address).err();
             refreshed = Instant::now();
             screen.show(&peers)?;
@@ -209,11 +209,11 @@ fn fetch<T: DeserializeOwned>(address: &HostPort) -> Result<(String, T), String>
 
 /// Fetches `/peers` from the first of `addresses` that accepts the connection.
 fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
-    let end = Instant::now() + LIMIT;
-    let mut connected = Err(late());
+    let end = Instant::now() + ANSWER_LIMIT;
+    let mut connected = Err(timed_out());
     for (place, address) in addresses.iter().enumerate() {
         // An address that does not answer leaves time for the next ones.
-        let share = left(end)? / (addresses.len() - place) as u32;
+        let share = time_left(end)? / (addresses.len() - place) as u32;
         connected = TcpStream::connect_timeout(address, share);
         if connected.is_ok() {
             break;
@@ -229,12 +229,12 @@ fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let (mut answer, mut piece) = (Vec::new(), vec![0; 1 << 16]);
     loop {
-        stream.set_read_timeout(Some(left(end)?))?;
+        stream.set_read_timeout(Some(time_left(end)?))?;
         match stream.read(&mut piece) {
             Ok(0) => break,
             Ok(length) => answer.extend_from_slice(&piece[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(timed_out()),
             Err(error) => return Err(error),
         }
         if answer.len() > MAX_ANSWER {
@@ -253,17 +253,20 @@ fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
 }
 
 /// The time left until `end`.
-fn left(end: Instant) -> io::Result<Duration> {
+fn time_left(end: Instant) -> io::Result<Duration> {
     match end.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(late()),
+        Duration::ZERO => Err(timed_out()),
         left => Ok(left),
     }
 }
 
-fn late() -> io::Error {
+fn timed_out() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
-        format!("no complete answer within {} seconds", LIMIT.as_secs()),
+        format!(
+            "no complete answer within {} seconds",
+            ANSWER_LIMIT.as_secs()
+        ),
     )
 }
 
@@ -311,7 +314,7 @@ mod tests {
     fn time_and_length_of_an_answer_are_limited() {
         let begun = Instant::now();
         let slowly = std::iter::repeat_with(|| {
-            std::thread::sleep(LIMIT / 20);
+            std::thread::sleep(ANSWER_LIMIT / 20);
             vec![b' ']
         });
         let late = error(slowly);
@@ -319,7 +322,7 @@ mod tests {
             late.ends_with("no complete answer within 10 seconds"),
             "{late}"
         );
-        assert!(begun.elapsed() < 2 * LIMIT);
+        assert!(begun.elapsed() < 2 * ANSWER_LIMIT);
         let much = error(std::iter::repeat_with(|| vec![b' '; 1 << 20]));
         assert!(much.ends_with("the answer is too long"), "{much}");
         let other = error(std::iter::once(b"SSH-2.0-x\x1b[2J\r\n".to_vec()));

@@ -95,7 +95,7 @@ const COLUMNS: [Column<Sort>; 13] = [
         width: 7,
         is_text: false,
         sort: None,
-        leaves: 9,
+        drop_order: 9,
     },
     Column::number("recv/s", 7, Sort::Messages, 4),
     Column::number("sent/s", 7, Sort::Messages, 7),

@@ -7,7 +7,7 @@ use super::metrics::Metrics;
 use super::nats::Nats;
 use crate::args::HostPort;
 use crate::screen::{self, Screen};
-use crate::stop::{LAST_PROBES, Signal};
+use crate::stop::{EXIT_LIMIT_WITH_PROBES, Signal};
 use crate::terminal::{can_print, complain, print};
 use clap::Args;
 use packetlane_files::Name;
@@ -159,8 +159,8 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
             ));
         }
     }
-    let signal = Signal::within(LAST_PROBES)?;
-    let opened = Watched::open(&watch.node, &|| !signal.has_come(), &|text| {
+    let signal = Signal::within(EXIT_LIMIT_WITH_PROBES)?;
+    let opened = Watched::open(&watch.node, &|| !signal.has_arrived(), &|text| {
         complain(format_args!("{text}"));
     })?;
     let Some(mut watched) = opened else {
@@ -184,10 +184,12 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         nats,
     });
     live.borrow_mut().show()?;
-    let go_on = || !signal.has_come() && live.borrow_mut().handle_keys();
-    let ended = watched.each_window(&go_on, &|text| live.borrow_mut().say(text), |records| {
-        live.borrow_mut().take(records)
-    });
+    let should_continue = || !signal.has_arrived() && live.borrow_mut().handle_keys();
+    let ended = watched.each_window(
+        &should_continue,
+        &|text| live.borrow_mut().say(text),
+        |records| live.borrow_mut().take(records),
+    );
     // Restore the terminal before anything else is printed.
     let Live {
         screen,
@@ -227,7 +229,7 @@ impl Live {
             return can_print() || self.metrics.is_some() || self.nats.is_some();
         };
         match screen.handle_keys(&self.tally) {
-            Ok(go_on) => self.ended |= !go_on,
+            Ok(should_continue) => self.ended |= !should_continue,
             Err(error) => self.fail(error),
         }
         !self.ended
@@ -312,12 +314,12 @@ impl Nats {
 
 /// Runs `peers record`.
 pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
-    let signal = Signal::within(LAST_PROBES)?;
+    let signal = Signal::within(EXIT_LIMIT_WITH_PROBES)?;
     // Before any probe is attached.
     let mut writer = Writer::create(&recording.folder)?;
-    let go_on = &|| !signal.has_come();
+    let should_continue = &|| !signal.has_arrived();
     let say = &|text: &str| complain(format_args!("{text}"));
-    let mut watched = match Watched::open(&recording.node, go_on, say) {
+    let mut watched = match Watched::open(&recording.node, should_continue, say) {
         Ok(watched) => watched,
         Err(error) => {
             drop(writer);
@@ -327,7 +329,7 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
         }
     };
     let ended = watched.as_mut().map_or(Ok(()), |watched| {
-        watched.each_window(go_on, say, |records| {
+        watched.each_window(should_continue, say, |records| {
             for record in records {
                 writer.add(record)?;
             }
@@ -354,10 +356,10 @@ struct Watched<'n> {
 }
 
 impl<'n> Watched<'n> {
-    /// Returns `None` if `go_on` turns false while it waits for the node.
+    /// Returns `None` if `should_continue` turns false while it waits for the node.
     fn open(
         node: &'n Node,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
         say: &dyn Fn(&str),
     ) -> Result<Option<Self>, Box<dyn Error>> {
         let window = match node.all || !node.has_probes() {
@@ -371,7 +373,7 @@ impl<'n> Watched<'n> {
         if node.window.is_some() && !node.has_probes() {
             return Err("--window is only for probes; the RPC covers all of the time".into());
         }
-        let source = attach_when_there(node, go_on, say)?;
+        let source = attach_when_there(node, should_continue, say)?;
         Ok(source.map(|source| Self {
             node,
             source,
@@ -381,11 +383,11 @@ impl<'n> Watched<'n> {
         }))
     }
 
-    /// Observes the node window by window until `go_on` turns false or the time is up, and passes
+    /// Observes the node window by window until `should_continue` turns false or the time is up, and passes
     /// the records of each window to `take`.
     fn each_window(
         &mut self,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
         say: &dyn Fn(&str),
         mut take: impl FnMut(&[Record]) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
@@ -395,7 +397,9 @@ impl<'n> Watched<'n> {
             let mut records = Vec::new();
             let watched = self
                 .source
-                .watch(self.window, go_on, &mut |record| records.push(record));
+                .watch(self.window, should_continue, &mut |record| {
+                    records.push(record)
+                });
             if self.node.wait {
                 self.connected.note(&records);
             }
@@ -406,7 +410,7 @@ impl<'n> Watched<'n> {
                 }
                 take(&self.connected.leave())?;
                 say(&format!("{error}; waiting for it"));
-                self.source = match attach_when_there(self.node, go_on, say)? {
+                self.source = match attach_when_there(self.node, should_continue, say)? {
                     Some(source) => source,
                     None => return Ok(()),
                 };
@@ -417,23 +421,23 @@ impl<'n> Watched<'n> {
             if let Some(pace) = &mut self.pace {
                 next = next.max(Instant::now() + pace.pause(&records));
             }
-            if self.node.end.is_some_and(|end| next >= begun + end) || !go_on() {
+            if self.node.end.is_some_and(|end| next >= begun + end) || !should_continue() {
                 return Ok(());
             }
             // All records are written by now: detach the probes last.
             if self.pace.is_some() {
                 self.source.rest();
             }
-            if !wait_until(next, go_on) {
+            if !wait_until(next, should_continue) {
                 return Ok(());
             }
         }
     }
 }
 
-/// Waits until `time`. Returns false if `go_on` turns false first.
-fn wait_until(time: Instant, go_on: &dyn Fn() -> bool) -> bool {
-    while go_on() {
+/// Waits until `time`. Returns false if `should_continue` turns false first.
+fn wait_until(time: Instant, should_continue: &dyn Fn() -> bool) -> bool {
+    while should_continue() {
         let left = time.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;
@@ -503,11 +507,11 @@ fn is_absent(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// Attaches to the node; with --wait, as soon as it runs. Returns `None` if `go_on` turns false
+/// Attaches to the node; with --wait, as soon as it runs. Returns `None` if `should_continue` turns false
 /// first. Reports which node it is, and what the source can measure.
 fn attach_when_there(
     node: &Node,
-    go_on: &dyn Fn() -> bool,
+    should_continue: &dyn Fn() -> bool,
     say: &dyn Fn(&str),
 ) -> Result<Option<Box<dyn Source>>, Box<dyn Error>> {
     let mut said = String::new();
@@ -525,7 +529,7 @@ fn attach_when_there(
             say(&format!("{error}; waiting for it"));
             said = error;
         }
-        if !wait_until(Instant::now() + WAIT, go_on) {
+        if !wait_until(Instant::now() + WAIT, should_continue) {
             return Ok(None);
         }
     }

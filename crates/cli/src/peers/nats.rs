@@ -59,7 +59,7 @@ impl Nats {
                 notices,
                 node,
             }),
-            Ok(Notice::Away(error)) => Err(error),
+            Ok(Notice::Unavailable(error)) => Err(error),
             Err(_) => Err("the NATS client failed".to_owned()),
         }
     }
@@ -93,7 +93,9 @@ impl Nats {
         let last = self.notices.try_iter().last()?;
         Some(match last {
             Notice::Connected => "connected to NATS again".to_owned(),
-            Notice::Away(error) => format!("NATS is unavailable, going on without it: {error}"),
+            Notice::Unavailable(error) => {
+                format!("NATS is unavailable, going on without it: {error}")
+            }
         })
     }
 }
