@@ -295,8 +295,8 @@ fn what_needs_a_restart_is_named() {
         text.push("drain = '0s'");
         let status = reload(&text.join("\n"));
         let expected = format!(
-            "{applied}reload failed, settings unchanged: {expected}: cannot be changed while the gateway \
-             runs; restart it"
+            "{applied}reload failed, settings unchanged: {expected}: cannot be changed while the \
+             gateway runs; restart it"
         );
         assert_eq!(status, expected);
     }

@@ -84,7 +84,8 @@ impl fmt::Display for GatewayError {
             Self::UnexpectedSocket(address) => {
                 write!(
                     f,
-                    "the process was given a socket that listens on {address}, but no setting has this address"
+                    "the process was given a socket that listens on {address}, but no setting has \
+                     this address"
                 )
             }
             Self::System(error) => write!(f, "the gateway cannot run: {error}"),

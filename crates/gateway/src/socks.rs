@@ -140,7 +140,7 @@ impl fmt::Display for SocksError {
             Self::Password => f.write_str("SOCKS5: wrong user or password"),
             Self::Command(command) => write!(
                 f,
-                "SOCKS5 command {command} is not supported (only {CONNECT}, CONNECT, and {RESOLVE}, RESOLVE)"
+                "SOCKS5 command {command} is not supported (only CONNECT and RESOLVE)"
             ),
             Self::Address => f.write_str("SOCKS5: not an IP address or an ASCII name"),
             Self::Refused(reply) => write!(

@@ -312,7 +312,8 @@ async fn serve(
                     Err(error) => {
                         tracing::error!(error, "reload failed, settings unchanged");
                         let error = error.replace('\n', " ");
-                        notify(&format!("READY=1\nSTATUS=reload failed, settings unchanged: {error}"));
+                        let status = format!("reload failed, settings unchanged: {error}");
+                        notify(&format!("READY=1\nSTATUS={status}"));
                     }
                 }
             }
@@ -321,7 +322,8 @@ async fn serve(
                     log_unlogged_refusals(&refusals);
                     second = Instant::now();
                 }
-                if read(&gateway).has_ended() || drain_deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let is_overdue = drain_deadline.is_some_and(|deadline| Instant::now() >= deadline);
+                if read(&gateway).has_ended() || is_overdue {
                     break;
                 }
             }
@@ -371,8 +373,8 @@ fn warn_about_open_socks(settings: &Settings) {
     {
         tracing::warn!(
             %address,
-            "socks is open to other machines: anyone who can connect can reach any address through this \
-             machine. Use a loopback address, or set socks-user"
+            "socks is open to other machines: anyone who can connect can reach any address through \
+             this machine. Use a loopback address, or set socks-user"
         );
     }
 }

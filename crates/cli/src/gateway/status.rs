@@ -277,8 +277,8 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     out += &head(
         "packetlane_gateway_messages_total",
         "counter",
-        "Messages received from peers and sent to them. Types that are not part of the protocol are \
-         counted together.",
+        "Messages received from peers and sent to them. Types that are not part of the protocol \
+         are counted together.",
     );
     for (direction, messages) in directions.iter().zip(messages) {
         for (name, number) in messages {

@@ -476,8 +476,8 @@ mod tests {
         );
         assert!(
             below.contains(
-                "message thread: 8.000 ms/s = connected peers 5.000 + peers that left 0.000 + main loop \
-                 1.000 + unattributed 2.000 (25.0 %)"
+                "message thread: 8.000 ms/s = connected peers 5.000 + peers that left 0.000 + \
+                 main loop 1.000 + unattributed 2.000 (25.0 %)"
             ),
             "{below}"
         );

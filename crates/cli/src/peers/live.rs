@@ -293,8 +293,8 @@ enum Nats {}
 impl Nats {
     fn connect(_url: &str, _name: Option<&str>) -> Result<Self, String> {
         Err(
-            "this build has no --nats; build with: cargo run --release --features peers,nats -- ..., \
-             or cargo install with --features peers,nats"
+            "this build has no --nats; build with: cargo run --release --features peers,nats -- \
+             ..., or cargo install with --features peers,nats"
                 .to_owned(),
         )
     }
@@ -383,8 +383,8 @@ impl<'n> Watched<'n> {
         }))
     }
 
-    /// Observes the node window by window until `should_continue` turns false or the time is up, and passes
-    /// the records of each window to `take`.
+    /// Observes the node window by window until `should_continue` turns false or the time is up,
+    /// and passes the records of each window to `take`.
     fn each_window(
         &mut self,
         should_continue: &dyn Fn() -> bool,

@@ -99,13 +99,13 @@ fn render(tally: &Tally) -> String {
         out += &metric(
             "packetlane_probes_cpu_seconds_total",
             "counter",
-            "CPU time of the message thread caused by the probes; not included in its other metrics.",
+            "CPU time of the message thread caused by probes; not included in its other metrics.",
             thread.probes_ns as f64 / 1e9,
         );
         out += &metric(
             "packetlane_loop_cpu_seconds_total",
             "counter",
-            "CPU time of the message thread's main loop: waiting, waking up, iterating over the peers.",
+            "CPU time of the message thread's main loop: waiting, waking up, iterating over peers.",
             thread.loop_ns as f64 / 1e9,
         );
         let connected = tally.peers().filter(|(_, peer)| peer.gone().is_none());
@@ -119,7 +119,8 @@ fn render(tally: &Tally) -> String {
         out += &metric(
             "packetlane_unaccounted_cpu_seconds",
             "gauge",
-            "CPU time of the message thread since the start that is attributed to neither peers nor its main loop.",
+            "CPU time of the message thread so far that is attributed to neither peers nor its main \
+             loop.",
             thread.unaccounted_ns() as f64 / 1e9,
         );
     }

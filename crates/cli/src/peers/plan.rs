@@ -31,7 +31,13 @@ pub(crate) struct Plan {
     relay_share: Option<f64>,
     /// Speed of the target machine relative to the measured one: 0.3 means less than a third as
     /// fast
-    #[arg(long, alias = "slower", value_name = "SPEED", value_parser = speed, conflicts_with = "machine")]
+    #[arg(
+        long,
+        alias = "slower",
+        value_name = "SPEED",
+        value_parser = speed,
+        conflicts_with = "machine"
+    )]
     speed: Option<f64>,
     /// JSON reports of `packetlane lab` on the measured machine and on the target machine; their
     /// ratio scales the plan
