@@ -100,6 +100,11 @@ impl fmt::Display for Close {
             Self::Node => f.write_str("the node closed the connection"),
             Self::ProxyProtocol(error) => write!(f, "PROXY protocol: {error}"),
             Self::Protocol(error) => write!(f, "protocol error of the peer: {error}"),
+            Self::NodeProtocol(error @ v1::Error::Magic { .. }) => write!(
+                f,
+                "protocol error of the node: {error}; it may be on another network, or speak v2 \
+                 (set its v2transport=0)"
+            ),
             Self::NodeProtocol(error) => write!(f, "protocol error of the node: {error}"),
             Self::Socks(error) => error.fmt(f),
             Self::Name(error) => write!(f, "cannot resolve the peer's name: {error}"),
