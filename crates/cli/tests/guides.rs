@@ -14,7 +14,6 @@
 
 #![cfg(all(target_os = "linux", feature = "gateway", feature = "peers"))]
 
-#[expect(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use common::TempDir;
@@ -213,10 +212,10 @@ fn script(page: &str, blocks: &[Block], folder: &Path) -> Result<String, String>
             );
         } else {
             fs::write(&file, &block.commands).unwrap();
-            let _ = write!(
+            let _ = writeln!(
                 script,
                 "bash -euo pipefail '{file_name}' >'{log_name}' 2>&1 || \
-                 {{ echo \"{place} exits with $?:\"; cat '{log_name}'; exit 1; }}\n"
+                 {{ echo \"{place} exits with $?:\"; cat '{log_name}'; exit 1; }}"
             );
         }
     }

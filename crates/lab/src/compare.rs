@@ -9,10 +9,10 @@
 //! A figure has changed against a library if all of the following hold:
 //!
 //! - The medians differ by more than [`CHANGED`]. Differences between two runs of one program, such
-//! as the addresses of code and buffers, do not show in the samples of one run.
+//!   as the addresses of code and buffers, do not show in the samples of one run.
 //! - The middle halves of the samples do not overlap.
 //! - The Mann-Whitney test says so. It counts how often a sample of one run exceeds one of the
-//! other, so neither outliers nor the shape of the noise matter.
+//!   other, so neither outliers nor the shape of the noise matter.
 //!
 //! Among hundreds of figures, some pass any test by chance. The threshold for the probability is
 //! therefore derived from all of them (Benjamini-Hochberg): at most [`FALSE_SHARE`] of the listed

@@ -63,7 +63,7 @@ pub(crate) async fn open(
         Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),
     };
     // Send small messages at once.
-    stream.set_nodelay(true).map_err(ConnectionError::Connect)?;
+    stream.set_nodelay(true).map_err(failed)?;
     let accepted = match transport {
         Transport::V1 => Accepted::V1(Vec::new()),
         Transport::V2 => match initiate(&mut stream, network, engine, STEP).await {
