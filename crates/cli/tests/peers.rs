@@ -126,7 +126,7 @@ fn a_capture_describes_its_peers() {
         };
         assert!(lines.any(is_it), "{words:?}: {said}");
     };
-    // It lasted less than a minute, so it does not count here.
+    // It lived under a minute, so it counts as none here.
     has(&said, &["outbound", "full-relay", "0"]);
     assert!(said.contains("Messages from full-relay peers"), "{said}");
     assert!(!said.contains("not known yet"), "{said}");
