@@ -346,8 +346,7 @@ packetlane_status packetlane_engine_detect(packetlane_engine **engine);
 // "neon" on AArch64.
 //
 // Fails with PACKETLANE_BACKEND_UNKNOWN, PACKETLANE_BACKEND_UNAVAILABLE.
-packetlane_status packetlane_engine_named(const char *name,
-                                          packetlane_engine **engine);
+packetlane_status packetlane_engine_named(const char *name, packetlane_engine **engine);
 
 // Returns the name of the engine's backend. The string lives as long as the engine. NULL for NULL.
 const char *packetlane_engine_backend(const packetlane_engine *engine);

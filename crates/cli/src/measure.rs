@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Where the reports of named machines lie.
-const REPORTS: &str = "docs/reports";
+const REPORTS: &str = "docs/bench/reports";
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -138,7 +138,7 @@ fn a_malformed_address() {
     let finished = packetlane("connect 127.0.0.1:http").finish();
     assert_eq!(
         finished.error_line(),
-        "error: 127.0.0.1:http: not an address; give HOST, HOST:PORT or [IPV6]:PORT"
+        "error: 127.0.0.1:http: not an address; expected HOST, HOST:PORT or [IPV6]:PORT"
     );
 }
 

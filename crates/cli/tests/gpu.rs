@@ -114,7 +114,7 @@ fn the_report_checks_and_then_measures() {
     let output = gpu_report(&folder, &small, &found);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{shown}{output:?}");
-    let (checked, measured) = shown.split_once("== the figures").unwrap();
+    let (checked, measured) = shown.split_once("== measuring").unwrap();
     assert!(
         checked.contains("identical results for 500 random packets"),
         "{shown}"

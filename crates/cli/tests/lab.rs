@@ -202,7 +202,7 @@ fn a_comparison_says_by_its_status_whether_something_is_slower() {
     assert_eq!(status, Some(0));
     assert_eq!(
         errors,
-        "warning: the reports are of two machines, A and B\n"
+        "warning: the reports are from two machines, A and B\n"
     );
     for (unreadable, why) in [
         ("absent", "No such file"),

@@ -550,7 +550,7 @@ fn json_without_our_additions_is_read_too() {
     let report = Report::from_json(text).unwrap();
     let shown = text::render(&report);
     assert!(
-        shown.starts_with("sha256d.d64  64 bytes, 1 at a time: 167 ns a hash (sha2)\n"),
+        shown.starts_with("sha256d.d64  64 bytes, 1 at a time: 167 ns per hash (sha2)\n"),
         "{shown}"
     );
 }

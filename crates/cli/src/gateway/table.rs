@@ -319,15 +319,15 @@ mod tests {
         });
         let late = error(slowly);
         assert!(
-            late.ends_with("no complete answer within 10 seconds"),
+            late.contains("no complete answer within 10 seconds"),
             "{late}"
         );
         assert!(begun.elapsed() < 2 * ANSWER_LIMIT);
         let much = error(std::iter::repeat_with(|| vec![b' '; 1 << 20]));
-        assert!(much.ends_with("the answer is too long"), "{much}");
+        assert!(much.contains("the answer is too long"), "{much}");
         let other = error(std::iter::once(b"SSH-2.0-x\x1b[2J\r\n".to_vec()));
         assert!(
-            other.ends_with(r#"got the answer "SSH-2.0-x\\x1b[2J""#),
+            other.contains(r#"got the answer "SSH-2.0-x\\x1b[2J""#),
             "{other}"
         );
         let torn = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[{\"id\"".to_vec();
