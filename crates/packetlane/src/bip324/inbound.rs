@@ -211,8 +211,7 @@ impl Inbound {
     /// # let mut wire = Vec::new();
     /// # alice.outbound.seal(PacketKind::Genuine, b"one", &mut wire)?;
     /// # alice.outbound.seal(PacketKind::Genuine, b"two", &mut wire)?;
-    /// // The peer's bytes may arrive in any pieces: here all but the last byte of the second
-    /// packet.
+    /// // The peer's bytes may arrive in any pieces: here without the last byte of "two".
     /// let mut bytes = &wire[..wire.len() - 1];
     /// assert_eq!(bob.inbound.open(&mut bytes)?, Some(&b"one"[..]));
     /// assert_eq!(bob.inbound.open(&mut bytes)?, None);
