@@ -302,7 +302,7 @@ fn run_command(command: Command) -> ExitCode {
 }
 
 /// The error for a command that is not in this build.
-#[cfg(not(all(feature = "gateway", feature = "peers")))]
+#[cfg(any(test, not(all(feature = "gateway", feature = "peers"))))]
 fn absent(feature: &str) -> Box<dyn std::error::Error> {
     format!(
         "this build has no such command; build with: cargo run --release --features {feature} -- \
@@ -378,4 +378,16 @@ where
     // Does not wait for a name lookup that is still running.
     runtime.shutdown_background();
     Ok(done?)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_command_that_is_absent_names_its_feature() {
+        let error = super::absent("gateway").to_string();
+        assert!(
+            error.contains("cargo install with --features gateway"),
+            "{error}"
+        );
+    }
 }
