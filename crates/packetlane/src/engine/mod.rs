@@ -139,6 +139,7 @@ impl Engine {
     /// stay at 1 and give each thread its own batches, or call from within a pool that it has
     /// pinned ([`rayon::ThreadPool::install`]). Each thread beyond the first costs one allocation
     /// per batch.
+    ///
     /// [`rayon::ThreadPool::install`]: https://docs.rs/rayon/latest/rayon/struct.ThreadPool.html#method.install
     #[cfg(feature = "parallel")]
     #[must_use]
