@@ -10,7 +10,7 @@ use packetlane::bitcoin::v1;
 use packetlane_p2p::capture::{self, CaptureError, HEADER_LEN};
 use std::fs;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -135,7 +135,9 @@ fn a_message_type_cannot_control_the_terminal() {
     node.stream.write_all(&damaged).unwrap();
     // Such a message is ignored.
     node.send("a\x7fb", &[]).unwrap();
-    drop(node);
+    // Closing at once could reset the connection, and the last messages would be lost.
+    node.stream.shutdown(Shutdown::Write).unwrap();
+    wait_for_close(&mut node.stream).unwrap();
     let finished = listening.finish().expect_success();
     assert_eq!(finished.row(r"a\x7fb"), [2, 48, 0, 0]);
     assert_eq!(finished.row("(other)"), [1, 25, 0, 0]);

@@ -29,11 +29,11 @@ mod quic {
     pub(super) mod link;
     pub(super) mod mask;
     pub(super) mod packet;
-    #[cfg(feature = "quinn")]
+    #[cfg(feature = "rivals")]
     pub(super) mod send_path;
 }
 
-#[cfg(feature = "gateway")]
+#[cfg(feature = "rivals")]
 mod gateway {
     pub(super) mod cost;
     pub(super) mod latency;
@@ -73,15 +73,15 @@ pub static ALL: &[&Experiment] = &[
     &quic::packet::EXPERIMENT,
     &quic::mask::EXPERIMENT,
     &quic::link::EXPERIMENT,
-    #[cfg(feature = "quinn")]
+    #[cfg(feature = "rivals")]
     &quic::send_path::EXPERIMENT,
-    #[cfg(feature = "gateway")]
+    #[cfg(feature = "rivals")]
     &gateway::turn::EXPERIMENT,
-    #[cfg(feature = "gateway")]
+    #[cfg(feature = "rivals")]
     &gateway::latency::EXPERIMENT,
-    #[cfg(feature = "gateway")]
+    #[cfg(feature = "rivals")]
     &gateway::cost::EXPERIMENT,
-    #[cfg(feature = "gateway")]
+    #[cfg(feature = "rivals")]
     &gateway::sleep::EXPERIMENT,
     #[cfg(feature = "cuda")]
     &gpu::kernel::EXPERIMENT,
@@ -99,15 +99,15 @@ pub static ALL: &[&Experiment] = &[
 
 /// The experiments that this build leaves out, each with the feature that adds it.
 pub static ABSENT: &[(&str, &str)] = &[
-    #[cfg(not(feature = "quinn"))]
+    #[cfg(not(feature = "rivals"))]
     ("quic.send_path", "rivals"),
-    #[cfg(not(feature = "gateway"))]
+    #[cfg(not(feature = "rivals"))]
     ("gateway.turn", "rivals"),
-    #[cfg(not(feature = "gateway"))]
+    #[cfg(not(feature = "rivals"))]
     ("gateway.latency", "rivals"),
-    #[cfg(not(feature = "gateway"))]
+    #[cfg(not(feature = "rivals"))]
     ("gateway.cost", "rivals"),
-    #[cfg(not(feature = "gateway"))]
+    #[cfg(not(feature = "rivals"))]
     ("gateway.sleep", "rivals"),
     #[cfg(not(feature = "cuda"))]
     ("gpu.kernel", "cuda"),

@@ -21,7 +21,7 @@ pub(crate) trait Library {
 pub(crate) struct Ring;
 
 /// `aws-lc-rs`, which has the same interface.
-#[cfg(feature = "aws-lc")]
+#[cfg(feature = "rivals")]
 pub(crate) struct AwsLcRs;
 
 macro_rules! like_ring {
@@ -62,7 +62,7 @@ macro_rules! like_ring {
 }
 
 like_ring!(Ring, "ring", ring::aead);
-#[cfg(feature = "aws-lc")]
+#[cfg(feature = "rivals")]
 like_ring!(AwsLcRs, "aws-lc-rs", aws_lc_rs::aead);
 
 /// RustCrypto's `chacha20poly1305`, with default features.
@@ -226,7 +226,7 @@ pub(crate) fn bare_aeads(ours: &[Ours], key: &Key) -> Vec<Box<dyn Bare>> {
         .map(|ours| -> Box<dyn Bare> { Box::new(OurBare(ours.clone(), *key)) });
     let libraries: Vec<Box<dyn Bare>> = vec![
         Box::new(LibraryBare::<Ring>(Ring::prepare(key))),
-        #[cfg(feature = "aws-lc")]
+        #[cfg(feature = "rivals")]
         Box::new(LibraryBare::<AwsLcRs>(AwsLcRs::prepare(key))),
         Box::new(LibraryBare::<RustCrypto>(RustCrypto::prepare(key))),
         #[cfg(feature = "openssl")]

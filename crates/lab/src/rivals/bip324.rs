@@ -4,7 +4,7 @@
 //! our session with one library call per packet ([`OneByOne`]). The `bip324` crate has its own
 //! sessions. All use the same keys, so all must produce the same bytes.
 
-#[cfg(feature = "aws-lc")]
+#[cfg(feature = "rivals")]
 use super::aead::AwsLcRs;
 #[cfg(feature = "openssl")]
 use super::aead::OpenSsl;
@@ -289,7 +289,7 @@ pub(crate) fn implementations(ours: &[Ours]) -> Vec<Implementation> {
             }),
         },
         one_by_one::<Ring>(engine),
-        #[cfg(feature = "aws-lc")]
+        #[cfg(feature = "rivals")]
         one_by_one::<AwsLcRs>(engine),
         one_by_one::<RustCrypto>(engine),
         #[cfg(feature = "openssl")]

@@ -120,10 +120,10 @@ impl Library for Sha2 {
 
 /// The newest `bitcoin_hashes`, which can hash several 64-byte messages per call. The older version
 /// that the crate `bitcoin` uses cannot.
-#[cfg(feature = "bitcoin")]
+#[cfg(feature = "rivals")]
 struct BitcoinHashes;
 
-#[cfg(feature = "bitcoin")]
+#[cfg(feature = "rivals")]
 impl Library for BitcoinHashes {
     fn one(message: &[u8]) -> Hash {
         bitcoin_hashes::sha256d::Hash::hash(message).to_byte_array()
@@ -150,7 +150,7 @@ impl Library for BitcoinHashes {
 struct Ring;
 
 /// `aws-lc-rs`, which has the same interface.
-#[cfg(feature = "aws-lc")]
+#[cfg(feature = "rivals")]
 struct AwsLcRs;
 
 macro_rules! like_ring {
@@ -174,7 +174,7 @@ macro_rules! like_ring {
 }
 
 like_ring!(Ring, ring::digest);
-#[cfg(feature = "aws-lc")]
+#[cfg(feature = "rivals")]
 like_ring!(AwsLcRs, aws_lc_rs::digest);
 
 /// Name, backend and implementation of each competitor, ours first.
@@ -187,10 +187,10 @@ pub(crate) fn implementations(engine: Engine) -> Vec<(String, &'static str, Box<
     });
     let libraries: Vec<(&str, Box<dyn Hashes>)> = vec![
         ("sha2", Box::new(Sha2)),
-        #[cfg(feature = "bitcoin")]
+        #[cfg(feature = "rivals")]
         ("bitcoin_hashes", Box::new(BitcoinHashes)),
         ("ring", Box::new(Ring)),
-        #[cfg(feature = "aws-lc")]
+        #[cfg(feature = "rivals")]
         ("aws-lc-rs", Box::new(AwsLcRs)),
     ];
     let libraries = libraries.into_iter();

@@ -399,7 +399,7 @@ impl Implementation {
 pub(crate) fn with_libraries(ours: Vec<Ours>) -> Vec<Implementation> {
     let libraries = vec![
         Implementation::Library("rustls-ring", rustls::crypto::ring::default_provider),
-        #[cfg(feature = "aws-lc")]
+        #[cfg(feature = "rivals")]
         Implementation::Library(
             "rustls-aws-lc-rs",
             rustls::crypto::aws_lc_rs::default_provider,

@@ -8,8 +8,8 @@ pub(crate) mod hashes;
 pub(crate) mod many_sessions;
 pub(crate) mod packets;
 pub(crate) mod quic;
-#[cfg(feature = "quinn")]
+#[cfg(feature = "rivals")]
 pub(crate) mod quinn;
-#[cfg(feature = "gateway")]
+#[cfg(feature = "rivals")]
 pub(crate) mod relay;
 pub(crate) mod threads;

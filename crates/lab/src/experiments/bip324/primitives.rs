@@ -223,14 +223,14 @@ fn hkdf(ours: &[Ours], _: usize) -> Vec<Contender<'static>> {
     let backend = ours[0].backend();
     let ours = || SessionKeys::derive(&[3; 32], Network::Mainnet.magic());
     assert_eq!(ring()[5], ours().session_id, "the keys differ");
-    #[cfg(feature = "aws-lc")]
+    #[cfg(feature = "rivals")]
     let aws_lc_rs = like_ring!(aws_lc_rs::hkdf);
-    #[cfg(feature = "aws-lc")]
+    #[cfg(feature = "rivals")]
     assert_eq!(ring(), aws_lc_rs(), "the keys differ");
     vec![
         Contender::new(OURS, backend, ours),
         Contender::new("ring", "", ring),
-        #[cfg(feature = "aws-lc")]
+        #[cfg(feature = "rivals")]
         Contender::new("aws-lc-rs", "", aws_lc_rs),
     ]
 }

@@ -63,7 +63,7 @@ fn run(blocks: usize, threads: usize, case: &Case, plan: &Plan, report: &mut Rep
     let backend = Hasher::best().backend().name();
     let contenders = vec![
         (OURS, backend, by_packetlane as fn() -> Verify),
-        #[cfg(feature = "bitcoin")]
+        #[cfg(feature = "rivals")]
         ("bitcoin", "", by_bitcoin),
     ];
     let mut damaged = BLOCK.to_vec();
@@ -154,7 +154,7 @@ fn by_packetlane() -> Verify {
 }
 
 /// Like a program that uses the crate `bitcoin`, which does not detect mutations (CVE-2012-2459).
-#[cfg(feature = "bitcoin")]
+#[cfg(feature = "rivals")]
 fn by_bitcoin() -> Verify {
     use bitcoin::hashes::Hash;
     Box::new(|block| {
