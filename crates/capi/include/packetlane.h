@@ -78,7 +78,7 @@
 // A batch of this many bytes is as fast as batches get: seal it, or stop reading in this turn.
 #define PACKETLANE_ENOUGH_BYTES 262144
 
-// Garbage length that selects 0 to 4095 random bytes.
+// Garbage length that selects 0 to 4094 random bytes.
 #define PACKETLANE_RANDOM_GARBAGE 65536
 
 // Length of a v1 message header, in bytes.

@@ -8,7 +8,7 @@ use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::Engine;
 use packetlane::bip324::{Handshake, HandshakeConfig, HandshakeError, Inbound, Progress, Session};
 
-/// Garbage length that selects 0 to 4095 random bytes.
+/// Garbage length that selects 0 to 4094 random bytes.
 pub const PACKETLANE_RANDOM_GARBAGE: usize = 65_536;
 const _: () = assert!(PACKETLANE_RANDOM_GARBAGE > Handshake::MAX_GARBAGE_LEN);
 

@@ -57,13 +57,13 @@ pub(crate) struct Page {
 /// The text of a page.
 pub(crate) enum Text {
     Ready(String),
-    /// Generated on a thread of its own, because it may take long or never finish. `None` if that
-    /// fails.
+    /// Generated on a thread of its own, because it may take long or never finish. An error is
+    /// answered with status 503.
     #[cfg_attr(
         not(any(feature = "gateway", test)),
         expect(dead_code, reason = "the gateway's")
     )]
-    Slow(Box<dyn FnOnce() -> Option<String> + Send>),
+    Slow(Box<dyn FnOnce() -> Result<String, &'static str> + Send>),
 }
 
 /// A server on a thread of its own. Runs until it is closed or the process ends.
@@ -269,7 +269,7 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
             return Err((StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only"));
         }
         let text = match page.text {
-            Text::Ready(text) => Some(text),
+            Text::Ready(text) => Ok(text),
             Text::Slow(make) => {
                 self.make_room_for_slow();
                 *lock(state) = ClientState::Slow;
@@ -277,13 +277,14 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
                     let permit = Arc::clone(&self.slow).acquire_owned().await.ok()?;
                     // The permit is held until the page is ready, even if its client has gone.
                     let make = move || (make(), permit).0;
-                    spawn_blocking(make).await.ok().flatten()
+                    spawn_blocking(make).await.ok()
                 });
-                made.await.ok().flatten()
+                let made = made.await.ok().flatten();
+                made.unwrap_or(Err("the page took too long"))
             }
         };
-        let unavailable = (StatusCode::SERVICE_UNAVAILABLE, "the page took too long");
-        Ok((page.content_type, text.ok_or(unavailable)?))
+        let text = text.map_err(|why| (StatusCode::SERVICE_UNAVAILABLE, why))?;
+        Ok((page.content_type, text))
     }
 
     /// Requires exactly one `Host` header. For a private page it must be an IP address, `localhost`
@@ -466,7 +467,7 @@ pub(crate) mod tests {
         // More than the socket buffers hold.
         const LONG: usize = 20_000_000;
         let address = serve_at("127.0.0.1", |path| match path {
-            "/long" => Some(Text::Slow(Box::new(|| Some("a".repeat(LONG))))),
+            "/long" => Some(Text::Slow(Box::new(|| Ok("a".repeat(LONG))))),
             path => here(path),
         })
         .address();
@@ -513,8 +514,8 @@ pub(crate) mod tests {
             "/slow" => {
                 let waits = Arc::clone(&waits);
                 Some(Text::Slow(Box::new(move || {
-                    waits.lock().ok()?.recv().ok()?;
-                    Some("at last".to_owned())
+                    let _ = waits.lock().map(|waits| waits.recv());
+                    Ok("at last".to_owned())
                 })))
             }
             path => here(path),

@@ -28,7 +28,7 @@ fn gateway(node: SocketAddr, more: &str) -> Started {
     let [listen, socks, http] = [free_address(), free_address(), free_address()];
     let running = packetlane(&format!(
         "gateway --network regtest --listen {listen} --node {node} --socks {socks} --http {http} \
-         --workers 2 {more}"
+         --workers 2{more}"
     ));
     until(LIMIT, "the gateway serves", || {
         TcpStream::connect(http).is_ok()
@@ -41,12 +41,12 @@ fn gateway(node: SocketAddr, more: &str) -> Started {
     }
 }
 
-fn interoperate(software: Software, program: &Path, io: &str) {
+fn interoperate(software: Software, program: &Path) {
     let name = match software {
         Software::Btcd => "btcd",
         Software::BitcoinCore => "bitcoind",
     };
-    let dir = TempDir::new(&format!("gateway-{name}-{io}"));
+    let dir = TempDir::new(&format!("gateway-{name}"));
     let folder = |name: &str| {
         let folder = dir.0.join(name);
         std::fs::create_dir_all(&folder).unwrap();
@@ -54,7 +54,7 @@ fn interoperate(software: Software, program: &Path, io: &str) {
     };
     let v1 = options(software, false);
     let inside = Node::start(software, program, &folder("inside"), BLOCKS, &v1);
-    let started = gateway(inside.listening, &format!("--io {io}"));
+    let started = gateway(inside.listening, "");
     let Started {
         listen,
         socks,
@@ -144,28 +144,15 @@ fn interoperate(software: Software, program: &Path, io: &str) {
 #[test]
 fn btcd() {
     match find("btcd") {
-        Some(program) => interoperate(Software::Btcd, &program, "epoll"),
+        Some(program) => interoperate(Software::Btcd, &program),
         None => not_run("the gateway with btcd: it is not installed"),
     }
 }
 
 #[test]
-fn bitcoin_core_by_epoll() {
+fn bitcoin_core() {
     match bitcoind() {
-        Some(program) => interoperate(Software::BitcoinCore, &program, "epoll"),
-        None => not_run("the gateway with Bitcoin Core: BITCOIND_EXE names no bitcoind"),
-    }
-}
-
-#[test]
-fn bitcoin_core_by_io_uring() {
-    if let Err(error) = packetlane_gateway::Gateway::has_io_uring() {
-        return not_run(&format!(
-            "the gateway with Bitcoin Core by io_uring: {error}"
-        ));
-    }
-    match bitcoind() {
-        Some(program) => interoperate(Software::BitcoinCore, &program, "io-uring"),
+        Some(program) => interoperate(Software::BitcoinCore, &program),
         None => not_run("the gateway with Bitcoin Core: BITCOIND_EXE names no bitcoind"),
     }
 }

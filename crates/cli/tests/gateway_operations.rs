@@ -277,7 +277,6 @@ fn what_needs_a_restart_is_named() {
         ("transparent = '127.0.0.1:1'", "transparent"),
         ("network = 'signet'", "network"),
         ("workers = 2", "workers"),
-        ("io = 'epoll'", "io"),
         (
             "log = 'json'\nname = 'x'\nworkers = 2",
             "name, log, workers",
@@ -622,7 +621,9 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
 #[test]
 fn dashboards_show_what_there_is() {
     let http = free_address();
-    let _running = packetlane(&format!("gateway --socks 127.0.0.1:0 --http {http}"));
+    let _running = packetlane(&format!(
+        "gateway --listen 127.0.0.1:0 --node 127.0.0.1:1 --http {http}"
+    ));
     until(LIMIT, "the gateway serves", || {
         get(http, "/healthz").is_ok()
     });

@@ -1,7 +1,7 @@
-//! Traffic and CPU time of a peer.
+//! Traffic and CPU time, of a peer and of a thread.
 
 use packetlane::bitcoin::message::MessageType;
-use packetlane::bitcoin::v1;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// Message types counted by name, per direction. Nodes send about thirty; a peer may invent any
@@ -98,73 +98,74 @@ pub struct Account {
     pub cpu: Duration,
 }
 
-/// Counts messages in a v1 byte stream that is relayed unchanged. Stops counting at bytes that are
-/// not v1 of this network; the relay goes on.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Scanner {
-    header: Vec<u8>,
-    /// Bytes left of the current payload.
-    skip: usize,
-    is_out_of_sync: bool,
+/// Cumulative statistics of one thread: batch sizes, traffic and cost. No value ever decreases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// Histogram of opened batches: element n counts the batches of n packets. Empty batches are
+    /// not counted.
+    pub opened: Vec<u64>,
+    /// The same histogram for sealed batches.
+    pub sealed: Vec<u64>,
+    /// System calls that wait, read or write.
+    pub calls: u64,
+    /// CPU time of the thread.
+    pub cpu: Duration,
+    /// The part of `cpu` that was spent in the kernel.
+    pub kernel: Duration,
+    /// Time spent opening and sealing batches. Excludes packets that are opened on receipt or
+    /// sealed when they are added: those of small turns, and long packets.
+    pub encryption: Duration,
+    /// Time spent framing messages for v1; most of it computes checksums.
+    pub framing: Duration,
+    /// Traffic from all peers, including those that have left. The types that nodes send are
+    /// present from the start; all others are counted together.
+    pub received: Traffic,
+    /// Traffic to all peers.
+    pub sent: Traffic,
 }
 
-impl Scanner {
-    pub(crate) fn scan(&mut self, magic: [u8; 4], mut bytes: &[u8], traffic: &mut Traffic) {
-        while !bytes.is_empty() && !self.is_out_of_sync {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            let missing = (v1::Message::HEADER_LEN - self.header.len()).min(bytes.len());
-            self.header.extend_from_slice(&bytes[..missing]);
-            bytes = &bytes[missing..];
-            if self.header.len() < v1::Message::HEADER_LEN {
-                return;
+impl Turns {
+    /// Adds a peer's traffic. `ignored` are the messages that were dropped of those received.
+    pub(crate) fn add(&mut self, account: &Account, ignored: u64) {
+        self.received.add(&account.received);
+        self.received.ignored += ignored;
+        self.sent.add(&account.sent);
+    }
+
+    /// Counts a batch of so many packets.
+    pub(crate) fn count(batches: &mut Vec<u64>, packets: usize) {
+        if packets > 0 {
+            if batches.len() <= packets {
+                batches.resize(packets + 1, 0);
             }
-            match header(magic, &self.header) {
-                Some((message_type, payload_len)) => {
-                    traffic.count(message_type, payload_len);
-                    self.skip = payload_len;
-                }
-                None => self.is_out_of_sync = true,
-            }
-            self.header.clear();
+            batches[packets] += 1;
         }
     }
 }
 
-/// Parses type and payload length from a header.
-fn header(magic: [u8; 4], bytes: &[u8]) -> Option<(MessageType, usize)> {
-    let name = bytes.strip_prefix(&magic)?.first_chunk::<12>()?;
-    let len = bytes.get(16..20)?.try_into().ok()?;
-    let message_type = MessageType::from_padded(name).ok()?;
-    Some((message_type, u32::from_le_bytes(len) as usize))
+/// The thread's CPU time.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// The thread's kernel time, in clock ticks as the kernel counts it; zero if /proc is not
+/// available.
+pub(crate) fn kernel_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    // The thread's name comes first, in parentheses, and may contain spaces.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 = fields
+        .split_whitespace()
+        .nth(12)
+        .and_then(|field| field.parse().ok())
+        .unwrap_or(0);
+    Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetlane::bitcoin::Network;
-
-    #[test]
-    fn v1_messages_are_counted_however_they_are_split() {
-        let magic = Network::Regtest.magic();
-        let [ping, inv] = [MessageType::literal("ping"), MessageType::literal("inv")];
-        let mut wire = Vec::new();
-        for len in [0, 8, 3000, 1] {
-            v1::Message::new(ping, &[1; 8]).encode(magic, &mut wire);
-            v1::Message::new(inv, &vec![2; len]).encode(magic, &mut wire);
-        }
-        wire.extend([0; 30]);
-        for piece in [1, 2, 23, 24, 25, 1000, wire.len()] {
-            let (mut scanner, mut traffic) = (Scanner::default(), Traffic::default());
-            for piece in wire.chunks(piece) {
-                scanner.scan(magic, piece, &mut traffic);
-            }
-            let types: Vec<_> = traffic.types.iter().map(|count| count.messages).collect();
-            assert_eq!(types, [4, 4]);
-            assert_eq!(traffic.types[1].bytes, 3009);
-        }
-    }
 
     #[test]
     fn invented_types_are_counted_together() {

@@ -5,10 +5,13 @@ use mio::net::TcpStream;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// How long [`check_foreign`] waits for an answer from this machine.
+const FOREIGN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Linux errno value of a non-blocking connect in progress.
 const EINPROGRESS: i32 = 115;
@@ -29,14 +32,56 @@ const MAX_KNOWN: usize = 16 * 1024;
 /// time.
 const KNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Starts connecting, from the address `source` if there is one.
-pub(crate) fn connect(to: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+/// The address that a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// What the system chooses.
+    Any,
+    /// An address of this machine.
+    Local(IpAddr),
+    /// Any address and port, also of another machine (`IP_TRANSPARENT`).
+    Foreign(SocketAddr),
+}
+
+impl Origin {
+    fn bind(self, socket: &Socket) -> io::Result<()> {
+        match self {
+            Self::Any => Ok(()),
+            Self::Local(ip) => socket.bind(&SocketAddr::from((ip, 0)).into()),
+            Self::Foreign(address) => {
+                // Linux has one flag for both IP versions.
+                socket.set_ip_transparent_v4(true)?;
+                socket.set_reuse_address(true)?;
+                // The port may be in use, by an earlier connection of the peer.
+                let any_port = || socket.bind(&SocketAddr::from((address.ip(), 0)).into());
+                socket.bind(&address.into()).or_else(|_| any_port())
+            }
+        }
+    }
+}
+
+/// Whether connections from foreign addresses to the node work: the process may make them, and
+/// answers come back, be it that the node is not running. Tried from an address that is for
+/// documentation.
+pub(crate) fn check_foreign(node: SocketAddr) -> io::Result<()> {
+    let foreign: IpAddr = match node {
+        SocketAddr::V4(_) => [192, 0, 2, 1].into(),
+        SocketAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    let socket = Socket::new(Domain::for_address(node), Type::STREAM, Some(Protocol::TCP))?;
+    Origin::Foreign((foreign, 0).into()).bind(&socket)?;
+    match socket.connect_timeout(&node.into(), FOREIGN_TIMEOUT) {
+        Err(error) if error.kind() != ErrorKind::ConnectionRefused => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Starts connecting.
+pub(crate) fn connect(to: SocketAddr, origin: Origin) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
-    if let Some(source) = source {
-        socket.bind(&SocketAddr::from((source, 0)).into())?;
-    }
+    origin.bind(&socket)?;
     match socket.connect(&to.into()) {
         Ok(()) => {}
         // An event reports when it is connected.
@@ -58,6 +103,12 @@ pub(crate) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a name is of an onion service, in any spelling.
+pub(crate) fn is_onion(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    name.ends_with(".onion")
 }
 
 /// The addresses of a name: at least one, the preferred one first.
@@ -183,7 +234,7 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Peers that did not answer over v2, and then spoke v1.
+/// Peers that did not answer over v2, then spoke v1, and did not say that they speak v2.
 #[derive(Debug, Default)]
 pub(crate) struct KnownV1 {
     until: HashMap<Target, Instant>,
@@ -200,6 +251,10 @@ impl KnownV1 {
         }
         self.until.insert(peer.clone(), now + KNOWN_FOR);
         self.order.push_back(peer.clone());
+    }
+
+    pub(crate) fn remove(&mut self, peer: &Target) {
+        self.until.remove(peer);
     }
 
     pub(crate) fn has(&self, peer: &Target, now: Instant) -> bool {
@@ -278,6 +333,8 @@ mod tests {
         known.add(&peer(0), start);
         assert!(known.has(&peer(0), start) && !known.has(&peer(1), start));
         assert!(!known.has(&peer(0), start + KNOWN_FOR));
+        known.remove(&peer(0));
+        assert!(!known.has(&peer(0), start));
         for number in 1..MAX_KNOWN + 10 {
             known.add(&peer(number), start);
         }

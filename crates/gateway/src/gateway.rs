@@ -1,27 +1,32 @@
 //! The gateway and its threads.
 
+use crate::account::Turns;
 use crate::address::Secret;
-use crate::budget::Budget;
-use crate::dial::{KnownV1, Resolver, lock};
-use crate::listener::{BACKLOG, Listener, ListenerKind, ReservedFd};
-use crate::ring::Ring;
-use crate::settings::{Io, Settings};
-use crate::worker::{Event, Peer, Request, Turns, WAKER, Worker};
+use crate::dial::{Resolver, check_foreign, lock};
+use crate::event::{Event, NodeState, Peer};
+use crate::listener::{BACKLOG, Listener, ListenerKind, Listeners};
+use crate::reactor::Reactor;
+use crate::settings::{PeerSource, Settings};
+use crate::worker::{Request, Shared, Worker};
+use mio::Waker;
 use mio::net::TcpListener;
-use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::{self, SocketAddr};
-use std::os::fd::AsRawFd as _;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long [`Gateway::check_node`] waits for the node.
+const NODE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running gateway. Dropping it stops it.
 #[derive(Debug)]
 pub struct Gateway {
     settings: Settings,
+    shared: Arc<Shared>,
     threads: Vec<Thread>,
 }
 
@@ -60,8 +65,14 @@ pub enum GatewayError {
     UnexpectedSocket(SocketAddr),
     /// The system refused threads, an event queue or random numbers.
     System(io::Error),
-    /// io_uring is required by the settings, but not available.
-    NoIoUring(io::Error),
+    /// [`PeerSource::Real`](crate::PeerSource::Real) does not work here: the process may not bind
+    /// foreign addresses, or answers to them do not come back.
+    Spoof {
+        /// The address of the node.
+        node: SocketAddr,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The named setting cannot be changed while the gateway runs.
     RestartRequired(&'static str),
     /// A thread panicked, which is a bug.
@@ -89,7 +100,20 @@ impl fmt::Display for GatewayError {
                 )
             }
             Self::System(error) => write!(f, "the gateway cannot run: {error}"),
-            Self::NoIoUring(error) => write!(f, "io_uring is not available: {error}"),
+            Self::Spoof { node, error } => {
+                let hint = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN",
+                    io::ErrorKind::TimedOut => {
+                        "answers to it do not come back; run the commands that `packetlane gateway \
+                         setup` prints"
+                    }
+                    _ => "the node must be on this machine",
+                };
+                write!(
+                    f,
+                    "cannot connect to {node} from a peer's address: {error}; {hint}"
+                )
+            }
             Self::RestartRequired(name) => write!(
                 f,
                 "{name} cannot be changed while the gateway runs: restart it"
@@ -102,7 +126,7 @@ impl fmt::Display for GatewayError {
 impl std::error::Error for GatewayError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Listen { error, .. } | Self::System(error) | Self::NoIoUring(error) => {
+            Self::Listen { error, .. } | Self::Spoof { error, .. } | Self::System(error) => {
                 Some(error)
             }
             Self::NoListener
@@ -151,40 +175,32 @@ impl Gateway {
         let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
         let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
         let passed = passed.map_err(GatewayError::System)?;
-        if settings.io == Io::IoUring {
-            Self::has_io_uring().map_err(GatewayError::NoIoUring)?;
-        }
+        check_source(&settings)?;
         let mut secret = Secret::default();
         getrandom::fill(&mut secret)
             .map_err(|error| GatewayError::System(io::Error::other(error)))?;
-        let known = Arc::<Mutex<KnownV1>>::default();
-        let reserved_fd = Arc::<Mutex<ReservedFd>>::default();
-        let budget = Arc::<Budget>::default();
-        let resolver = Arc::new(resolver);
+        let shared = Arc::new(Shared {
+            secret,
+            resolver: Arc::new(resolver),
+            ..Shared::default()
+        });
         let mut threads = Vec::new();
         for number in 0..settings.workers.get() as u64 {
-            let listeners = listeners(&mut settings, &passed)?;
-            let poll = Poll::new().map_err(GatewayError::System)?;
-            let waker = Waker::new(poll.registry(), WAKER).map_err(GatewayError::System)?;
-            let waker = Arc::new(waker);
+            let reactor = Reactor::new().map_err(GatewayError::System)?;
+            let listeners = Listeners::new(listeners(&mut settings, &passed)?, &reactor);
+            let waker = Arc::clone(&reactor.waker);
             let (requests, received) = channel();
             let turns = Arc::<Mutex<Turns>>::default();
             let worker = Worker::new(
-                settings,
+                settings.clone(),
                 number,
-                secret,
-                Arc::clone(&known),
-                Arc::clone(&reserved_fd),
-                Arc::clone(&budget),
-                Arc::clone(&turns),
-                Arc::clone(&resolver),
-                poll,
-                Arc::clone(&waker),
-                listeners,
+                Arc::clone(&shared),
+                reactor,
+                listeners.map_err(GatewayError::System)?,
                 received,
+                Arc::clone(&turns),
                 Box::new(on_event.clone()),
             );
-            let worker = worker.map_err(GatewayError::System)?;
             let handle = std::thread::Builder::new()
                 .name(format!("gateway-{number}"))
                 .spawn(move || worker.run())
@@ -196,28 +212,45 @@ impl Gateway {
                 handle,
             });
         }
-        Ok(Self { settings, threads })
-    }
-
-    /// Checks that io_uring is available.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it is not.
-    pub fn has_io_uring() -> io::Result<()> {
-        // In a thread of its own, because dropping a ring interrupts system calls of its thread.
-        let probe = std::thread::spawn(|| {
-            let poll = Poll::new()?;
-            Ring::new(poll.as_raw_fd()).map(drop)
-        });
-        let failed = |_| io::Error::other("the thread that checked for io_uring panicked");
-        probe.join().map_err(failed)?
+        Ok(Self {
+            settings,
+            shared,
+            threads,
+        })
     }
 
     /// The current settings. Port 0 is replaced by the port that the system chose.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Whether the node accepted the last connection of a peer.
+    #[must_use]
+    pub fn node(&self) -> NodeState {
+        *lock(&self.shared.node)
+    }
+
+    /// Returns a function that finds out whether the node accepts connections, for at most two
+    /// seconds. It tries only if the last connection failed or there was none.
+    pub fn check_node(&self) -> impl FnOnce() -> NodeState + Send + use<> {
+        let (shared, inbound) = (Arc::clone(&self.shared), self.settings.inbound);
+        move || {
+            let state = *lock(&shared.node);
+            match inbound {
+                Some(inbound) if state != NodeState::Up => {
+                    let connected =
+                        net::TcpStream::connect_timeout(&inbound.node, NODE_CHECK_TIMEOUT);
+                    let state = match connected {
+                        Ok(_) => NodeState::Up,
+                        Err(_) => NodeState::Down,
+                    };
+                    *lock(&shared.node) = state;
+                    state
+                }
+                _ => state,
+            }
+        }
     }
 
     /// All current peers, including those whose handshake is not done.
@@ -250,15 +283,17 @@ impl Gateway {
     /// # Errors
     ///
     /// [`GatewayError::RestartRequired`] for a setting that cannot change at run time: an address
-    /// to listen on, the network, the number of threads, the kind of I/O. Nothing changes then.
+    /// to listen on, the network, the number of threads. [`GatewayError::Spoof`]. Nothing changes
+    /// then.
     pub fn change(&mut self, settings: Settings) -> Result<(), GatewayError> {
         if let Some(&name) = self.restart_required(&settings).first() {
             return Err(GatewayError::RestartRequired(name));
         }
-        self.settings = settings;
+        check_source(&settings)?;
         for thread in &self.threads {
-            thread.send(Request::Settings(Box::new(settings)));
+            thread.send(Request::Settings(Box::new(settings.clone())));
         }
+        self.settings = settings;
         Ok(())
     }
 
@@ -273,7 +308,6 @@ impl Gateway {
             ("transparent", old.transparent != settings.transparent),
             ("network", old.network != settings.network),
             ("workers", old.workers != settings.workers),
-            ("io", old.io != settings.io),
         ];
         let differ = fixed.into_iter().filter(|(_, differs)| *differs);
         differ.map(|(name, _)| name).collect()
@@ -363,6 +397,18 @@ fn listeners(
     }
 }
 
+/// Tries whether the node can be reached from the addresses of peers, if the settings say so.
+fn check_source(settings: &Settings) -> Result<(), GatewayError> {
+    if let Some(inbound) = settings.inbound
+        && inbound.source == PeerSource::Real
+    {
+        for node in [Some(inbound.node), inbound.node_v6].into_iter().flatten() {
+            check_foreign(node).map_err(|error| GatewayError::Spoof { node, error })?;
+        }
+    }
+    Ok(())
+}
+
 /// Duplicates a socket that was passed to the process.
 fn share(listener: &net::TcpListener) -> io::Result<TcpListener> {
     let listener = listener.try_clone()?;
@@ -391,7 +437,6 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::thread;
-    use std::time::Duration;
 
     const MAGIC: [u8; 4] = Network::Regtest.magic();
 
@@ -440,34 +485,30 @@ mod tests {
             assert!(queue.len() < 100, "the queue has no end");
         }
 
-        for io in [Io::Epoll, Io::Best] {
-            let (_gateway, socks) = proxy(io, |_, _| {});
-            for (name, expected) in [("mixed", 0), ("good", 0), ("nobody", 5)] {
-                let mut stream = ask(socks, name, port);
-                let mut reply = [0; 12];
-                stream.read_exact(&mut reply).unwrap();
-                assert_eq!(reply[..4], [5, 0, 5, expected], "{io:?}");
-                if expected == 0 {
-                    let mut wire = Vec::new();
-                    let version = packetlane::bitcoin::message::MessageType::literal("version");
-                    v1::Message::new(version, &[3; 90]).encode(MAGIC, &mut wire);
-                    stream.write_all(&wire).unwrap();
-                    let mut heard = wire.clone();
-                    stream.read_exact(&mut heard).unwrap();
-                    assert_eq!(heard, wire);
-                }
+        let (_gateway, socks) = proxy(|_, _| {});
+        for (name, expected) in [("mixed", 0), ("good", 0), ("nobody", 5)] {
+            let mut stream = ask(socks, name, port);
+            let mut reply = [0; 12];
+            stream.read_exact(&mut reply).unwrap();
+            assert_eq!(reply[..4], [5, 0, 5, expected]);
+            if expected == 0 {
+                let mut wire = Vec::new();
+                let version = packetlane::bitcoin::message::MessageType::literal("version");
+                v1::Message::new(version, &[3; 90]).encode(MAGIC, &mut wire);
+                stream.write_all(&wire).unwrap();
+                let mut heard = wire.clone();
+                stream.read_exact(&mut heard).unwrap();
+                assert_eq!(heard, wire);
             }
         }
     }
 
     /// A gateway with a SOCKS server that resolves names as above.
     fn proxy(
-        io: Io,
         on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> (Gateway, SocketAddr) {
         let mut settings = Settings {
             socks: Some(([127, 0, 0, 1], 0).into()),
-            io,
             ..Settings::new(Network::Regtest, Engine::detect().unwrap())
         };
         // So that each address gets one second.
@@ -495,17 +536,15 @@ mod tests {
     /// cancelled.
     #[test]
     fn hanging_up_cancels_a_lookup() {
-        for io in [Io::Epoll, Io::Best] {
-            let (sender, told) = channel();
-            let (_gateway, socks) = proxy(io, move |_: &Peer, event: &Event| {
-                let _ = sender.send(format!("{event:?}"));
-            });
-            let mut stream = ask(socks, "slow", 1);
-            stream.read_exact(&mut [0; 2]).unwrap();
-            drop(stream);
-            let heard = told.recv_timeout(Duration::from_secs(3));
-            assert_eq!(heard.as_deref(), Ok("Closed(Node)"), "{io:?}");
-        }
+        let (sender, told) = channel();
+        let (_gateway, socks) = proxy(move |_: &Peer, event: &Event| {
+            let _ = sender.send(format!("{event:?}"));
+        });
+        let mut stream = ask(socks, "slow", 1);
+        stream.read_exact(&mut [0; 2]).unwrap();
+        drop(stream);
+        let heard = told.recv_timeout(Duration::from_secs(3));
+        assert_eq!(heard.as_deref(), Ok("Closed(Node)"));
         SLOW_MAY_END.store(true, Relaxed);
     }
 }

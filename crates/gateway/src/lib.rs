@@ -7,27 +7,34 @@
 //! reverse; the bytes of a v1 peer are relayed unchanged.
 //!
 //! Read the files in this order: `settings.rs`, `translate.rs` (one message between the two
-//! framings), `link.rs` (one peer and its connection to the node), `worker.rs` (the event loop over
-//! all links), `gateway.rs` (the threads). `listener.rs` accepts connections, and `budget.rs` has
-//! the limits on all links together. `socks.rs` and `dial.rs` serve the node's own connections, and
-//! `proxy_protocol.rs` a load balancer in front of the gateway.
+//! framings), `link/` (one peer and its connection to the node), `turn.rs` (what a thread does with
+//! the links that are ready), `lifecycle.rs` (how links begin and end), `worker.rs` (a thread's
+//! event loop), `gateway.rs` (the threads). `reactor.rs` has the event queue, `listener.rs` accepts
+//! connections, and `budget.rs` has the limits on all links together. `socks.rs` and `dial.rs`
+//! serve the node's own connections, and `proxy_protocol.rs` a load balancer in front of the
+//! gateway.
 
 #[macro_use]
 mod names;
 
 mod account;
 mod address;
+mod advertise;
 mod budget;
 mod dial;
+mod event;
 mod gateway;
+mod lifecycle;
 mod link;
 mod listener;
 mod proxy_protocol;
 mod queue;
-mod ring;
+mod reactor;
 mod settings;
 mod socks;
+mod stream;
 mod translate;
+mod turn;
 mod worker;
 
 /// Compiles the example in the README.
@@ -35,11 +42,12 @@ mod worker;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use account::{Account, Traffic, TypeCount};
+pub use account::{Account, Traffic, Turns, TypeCount};
+pub use advertise::{NodeAddress, NodeAddressError};
 pub use budget::{Direction, Refusal};
+pub use event::{Event, NodeState, Peer};
 pub use gateway::{Gateway, GatewayError};
 pub use link::{Close, Transport};
 pub use proxy_protocol::ProxyProtocolError;
-pub use settings::{Inbound, Io, Limits, Settings};
+pub use settings::{Inbound, Limits, PeerSource, Settings, V2Only};
 pub use socks::{SocksError, SocksUser, Target};
-pub use worker::{Event, Peer, Turns};

@@ -7,7 +7,7 @@
 //! ignored here.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -36,6 +36,36 @@ mod family {
     pub(super) const UDP_IPV6: u8 = 0x22;
     pub(super) const UNIX_STREAM: u8 = 0x31;
     pub(super) const UNIX_DATAGRAM: u8 = 0x32;
+}
+
+/// The header of a connection of `client` to `server`. If one of them has an IPv4 address and the
+/// other an IPv6 address, the first is written as IPv4-mapped.
+pub(crate) fn header(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let mut header = SIGNATURE.to_vec();
+    header.push(VERSION << 4 | command::PROXY);
+    let mut addresses = Vec::new();
+    match (client.ip().to_canonical(), server.ip().to_canonical()) {
+        (IpAddr::V4(client), IpAddr::V4(server)) => {
+            header.push(family::TCP_IPV4);
+            addresses.extend_from_slice(&client.octets());
+            addresses.extend_from_slice(&server.octets());
+        }
+        (client, server) => {
+            header.push(family::TCP_IPV6);
+            for ip in [client, server] {
+                let ip = match ip {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                    IpAddr::V6(ip) => ip,
+                };
+                addresses.extend_from_slice(&ip.octets());
+            }
+        }
+    }
+    addresses.extend_from_slice(&client.port().to_be_bytes());
+    addresses.extend_from_slice(&server.port().to_be_bytes());
+    header.extend_from_slice(&(addresses.len() as u16).to_be_bytes());
+    header.append(&mut addresses);
+    header
 }
 
 /// What is wrong with a PROXY protocol header.

@@ -35,6 +35,11 @@ impl Queue {
         &mut self.bytes
     }
 
+    /// Puts `bytes` before all others. Nothing may have been written yet.
+    pub(crate) fn begin_with(&mut self, bytes: &[u8]) {
+        self.bytes.splice(..0, bytes.iter().copied());
+    }
+
     /// The queued bytes.
     pub(crate) fn front(&self) -> &[u8] {
         &self.bytes[self.written..]

@@ -1,5 +1,6 @@
 //! Settings and limits of a gateway.
 
+use crate::advertise::NodeAddress;
 use crate::socks::SocksUser;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
@@ -8,7 +9,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 /// Settings of a gateway. At least one of `inbound`, `socks` and `transparent` must be set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Accepts peers and relays them to a node.
     pub inbound: Option<Inbound>,
@@ -19,18 +20,25 @@ pub struct Settings {
     pub socks_user: Option<SocksUser>,
     /// Address that accepts connections of the node's that a firewall redirects.
     pub transparent: Option<SocketAddr>,
+    /// Which inbound peers must speak v2. If `None`, none must.
+    pub v2_only: Option<V2Only>,
+    /// Which peers that the node connects to must speak v2.
+    pub outbound_v2_only: Option<V2Only>,
     /// SOCKS5 server for `.onion` names.
     pub tor: Option<SocketAddr>,
     /// The Bitcoin network.
     pub network: Network,
-    /// Sets the service bit `NODE_P2P_V2` in the node's `version` message to v2 peers.
+    /// Sets the service bit `NODE_P2P_V2` in the node's `version` message, and in `addr` and `addrv2`
+    /// entries that are the node's own address, so that others connect over v2. Own addresses are
+    /// those of `external`, and, in messages to a peer, the IP address at which this peer sees the
+    /// node.
     pub advertise: bool,
+    /// The addresses under which others know the node.
+    pub external: Vec<NodeAddress>,
     /// Number of threads.
     pub workers: NonZero<usize>,
     /// The engine that encrypts and decrypts.
     pub engine: Engine,
-    /// How sockets are read and written.
-    pub io: Io,
     /// How long a thread sleeps between turns. Larger batches need less CPU time, but messages are
     /// delayed. Zero by default.
     pub turn: Duration,
@@ -48,16 +56,28 @@ impl Settings {
             socks: None,
             socks_user: None,
             transparent: None,
+            v2_only: None,
+            outbound_v2_only: None,
             tor: None,
             network,
             advertise: true,
+            external: Vec::new(),
             workers: cores.unwrap_or(NonZero::<usize>::MIN),
             engine,
-            io: Io::Best,
             turn: Duration::ZERO,
             limits: Limits::default(),
         }
     }
+}
+
+/// Which peers must speak v2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum V2Only {
+    /// All but those that Tor encrypts: onion services that the node connects to, and inbound peers
+    /// from a loopback address, where Tor delivers the peers of an onion service.
+    Clearnet,
+    /// All.
+    All,
 }
 
 /// Where peers connect, and the node they are relayed to.
@@ -67,9 +87,10 @@ pub struct Inbound {
     pub listen: SocketAddr,
     /// Address of the node.
     pub node: SocketAddr,
-    /// Connects to the node from one address for all peers. If `false` and the node listens on an
-    /// IPv4 loopback address, each peer gets a loopback address of its own.
-    pub same_address: bool,
+    /// The same node at an IPv6 address, which IPv6 peers need with [`PeerSource::Real`].
+    pub node_v6: Option<SocketAddr>,
+    /// Which address the node sees for a peer.
+    pub source: PeerSource,
     /// Requires a PROXY protocol v2 header with the peer's address at the start of each connection.
     /// Anyone who can connect can claim any address, so let only load balancers connect.
     pub proxy_protocol: bool,
@@ -82,22 +103,30 @@ impl Inbound {
         Self {
             listen,
             node,
-            same_address: false,
+            node_v6: None,
+            source: PeerSource::default(),
             proxy_protocol: false,
         }
     }
 }
 
-/// How sockets are read and written.
+/// Which address the node sees for a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Io {
-    /// io_uring if the kernel supports and allows it, else epoll.
+pub enum PeerSource {
+    /// A loopback address of the peer's own, 127.x.y.z, if the node listens on an IPv4 loopback
+    /// address; otherwise the gateway's address.
     #[default]
-    Best,
-    /// io_uring.
-    IoUring,
-    /// epoll (or the system's equivalent), and one system call per read and write.
-    Epoll,
+    Loopback,
+    /// The gateway's address for all peers.
+    Gateway,
+    /// The gateway's address, and a PROXY protocol v2 header with the peer's address at the start of
+    /// each connection.
+    ProxyProtocol,
+    /// The peer's own address and port (`IP_TRANSPARENT`), so that the node's limits, bans and
+    /// evictions work as without a gateway. Needs `CAP_NET_ADMIN`, a node on this machine, and routes
+    /// by which the node's answers come back here. A peer whose IP version the node does not listen
+    /// on is shown as with `Loopback`.
+    Real,
 }
 
 /// Limits on what peers may use. All apply to the whole gateway, not to each thread. Inbound

@@ -3,24 +3,6 @@
 use packetlane::bitcoin::message::MessageType;
 use packetlane::sha256d::{Hash, Hasher};
 
-/// The service bit of nodes that support v2 (BIP324).
-const NODE_P2P_V2: u64 = 1 << 11;
-
-/// The services field of `version`: 8 bytes, little-endian, after the protocol version.
-const SERVICES: std::ops::Range<usize> = 4..12;
-
-/// Sets the v2 service bit in a `version` payload of the node's. Returns `None` for other messages.
-pub(crate) fn advertise(message_type: MessageType, payload: &[u8]) -> Option<Vec<u8>> {
-    if message_type.name() != "version" {
-        return None;
-    }
-    let mut payload = payload.to_vec();
-    let services = payload.get_mut(SERVICES)?;
-    let with = u64::from_le_bytes(services.try_into().ok()?) | NODE_P2P_V2;
-    services.copy_from_slice(&with.to_le_bytes());
-    Some(payload)
-}
-
 /// Messages of all peers in a turn that go to the node. Their checksums are computed together.
 #[derive(Debug, Default)]
 pub(crate) struct Frames<'b> {
@@ -77,18 +59,5 @@ mod tests {
             seen += 1;
         });
         assert_eq!(seen, 3);
-    }
-
-    #[test]
-    fn a_version_gets_the_service_bit() {
-        let version = MessageType::literal("version");
-        let mut payload = vec![0xff; 90];
-        payload[SERVICES].copy_from_slice(&9_u64.to_le_bytes());
-        let with = advertise(version, &payload).unwrap();
-        assert_eq!(with[SERVICES], (9_u64 | 2048).to_le_bytes());
-        payload[SERVICES].copy_from_slice(&with[SERVICES]);
-        assert_eq!(with, payload);
-        assert!(advertise(version, &payload[..11]).is_none());
-        assert!(advertise(MessageType::literal("verack"), &payload).is_none());
     }
 }

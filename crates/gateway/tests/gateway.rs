@@ -6,13 +6,12 @@ use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
-    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Peer, Refusal, Settings,
-    Traffic, Transport, Turns,
+    Account, Direction, Event, Gateway, GatewayError, Inbound, Limits, NodeState, Peer, PeerSource,
+    Refusal, Settings, Traffic, Transport, Turns, V2Only,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use socket2::{Domain, Socket, Type};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,69 +25,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Peers whose connections have ended: transport, account and reason.
 type Ended = (Transport, Account, String);
 
-thread_local! {
-    /// The I/O method of the gateways in this test.
-    static IO: Cell<Io> = const { Cell::new(Io::Best) };
-}
-
-/// Runs each test with each I/O method.
-macro_rules! by_each_io {
-    ($($test:ident),* $(,)?) => {
-        mod by_epoll {
-            $(#[test]
-            fn $test() {
-                super::IO.set(super::Io::Epoll);
-                super::$test();
-            })*
-        }
-        mod by_io_uring {
-            $(#[test]
-            fn $test() {
-                if let Err(error) = super::Gateway::has_io_uring() {
-                    println!("NOT RUN: io_uring: {error}");
-                    return;
-                }
-                super::IO.set(super::Io::IoUring);
-                super::$test();
-            })*
-        }
-    };
-}
-
-by_each_io!(
-    v2_peers_reach_a_v1_node,
-    v1_bytes_are_relayed_unchanged,
-    the_nodes_version_says_v2_to_v2_peers,
-    peers_without_a_handshake_are_closed,
-    an_unreachable_node,
-    connections_above_the_limits_are_refused,
-    limits_apply_to_all_threads_together,
-    memory_limits_apply_to_all_threads_together,
-    inbound_peers_never_use_the_budget_of_the_nodes_own,
-    the_nodes_own_connections_are_set_up_first,
-    totals_never_fall,
-    a_balancer_tells_the_peers_addresses,
-    invalid_proxy_headers_are_closed,
-    peers_of_a_balancer_are_refused_by_their_own_addresses,
-    current_peers_are_listed,
-    connections_outlive_changes,
-    a_passed_socket_is_left_alone_after_a_drain,
-    invalid_messages_are_ignored,
-    ipv4_peers_of_a_dual_stack_listener,
-    a_node_reaches_v2_peers_by_socks,
-    v1_only_peers_are_tried_over_v2_once,
-    peers_that_answer_v1_or_nothing_are_retried_over_v1,
-    a_node_is_told_which_peers_are_unreachable,
-    names_are_resolved,
-    onion_names_go_to_the_upstream_proxy,
-    a_closed_upstream_proxy_is_reported,
-    the_smallest_limits_suffice,
-    peers_that_read_nothing_are_closed,
-);
-
 fn settings() -> Settings {
     Settings {
-        io: IO.get(),
         workers: NonZero::new(2).unwrap(),
         ..Settings::new(Network::Regtest, Engine::detect().unwrap())
     }
@@ -227,6 +165,7 @@ fn talk_v2(
     heard
 }
 
+#[test]
 fn v2_peers_reach_a_v1_node() {
     let (node, from) = echo();
     let (mut gateway, ended) = start(inbound(node));
@@ -257,10 +196,12 @@ fn v2_peers_reach_a_v1_node() {
     gateway.stop().unwrap();
 }
 
+#[test]
 fn v1_bytes_are_relayed_unchanged() {
     let (node, from) = echo();
     let mut settings = inbound(node);
-    settings.inbound.as_mut().unwrap().same_address = true;
+    settings.inbound.as_mut().unwrap().source = PeerSource::Gateway;
+    settings.advertise = false;
     let (gateway, ended) = start(settings);
     let mut stream = connect(&gateway);
     let mut rng = StdRng::seed_from_u64(1);
@@ -295,25 +236,227 @@ fn v1_bytes_are_relayed_unchanged() {
     );
 }
 
-fn the_nodes_version_says_v2_to_v2_peers() {
-    let version = MessageType::literal("version");
+/// A `version` with these services, of a peer that sees the node at this address.
+fn version_of(services: u64, sees: [u8; 4]) -> Vec<u8> {
     let mut payload = vec![0; 90];
-    payload[4] = 9;
+    payload[4..12].copy_from_slice(&services.to_le_bytes());
+    payload[28..44].copy_from_slice(&Ipv4Addr::from(sees).to_ipv6_mapped().octets());
+    payload
+}
+
+/// An `addr` with these addresses, and services of one byte.
+fn addr_of(entries: &[([u8; 4], u16, u16)]) -> Vec<u8> {
+    let mut payload = vec![entries.len() as u8];
+    for (ip, port, services) in entries {
+        payload.extend_from_slice(&[0; 4]);
+        payload.extend_from_slice(&u64::from(*services).to_le_bytes());
+        payload.extend_from_slice(&Ipv4Addr::from(*ip).to_ipv6_mapped().octets());
+        payload.extend_from_slice(&port.to_be_bytes());
+    }
+    payload
+}
+
+/// In the node's `version` and in its own addresses: what the operator says, and what the peer sees.
+#[test]
+fn peers_of_both_transports_are_told_of_v2() {
+    let [version, addr] = [
+        MessageType::literal("version"),
+        MessageType::literal("addr"),
+    ];
+    let (external, seen, other) = ([203, 0, 113, 5], [198, 51, 100, 7], [192, 0, 2, 9]);
+    let sent = [
+        (version, version_of(9, seen)),
+        (
+            addr,
+            addr_of(&[
+                (external, 8333, 9),
+                (external, 1, 9),
+                (seen, 7, 9),
+                (other, 8333, 9),
+            ]),
+        ),
+        (addr, addr_of(&[(other, 1, 9)])),
+    ];
+    let with = [
+        (version, version_of(0x809, seen)),
+        (
+            addr,
+            addr_of(&[
+                (external, 8333, 0x809),
+                (external, 1, 9),
+                (seen, 7, 0x809),
+                (other, 8333, 9),
+            ]),
+        ),
+        (addr, addr_of(&[(other, 1, 9)])),
+    ];
     for advertise in [true, false] {
+        let expected = if advertise { &with } else { &sent };
         let (node, _from) = echo();
         let (gateway, _ended) = start(Settings {
             advertise,
+            external: vec!["203.0.113.5:8333".parse().unwrap()],
             ..inbound(node)
         });
-        let mut expected = payload.clone();
-        expected[5] = if advertise { 8 } else { 0 };
-        let messages = [(version, payload.clone())];
         let rng = StdRng::seed_from_u64(2);
-        let heard = talk_v2(connect(&gateway), &messages, rng);
-        assert_eq!(heard, [(version, expected)]);
+        assert!(talk_v2(connect(&gateway), &sent, rng) == *expected);
+
+        let mut stream = connect(&gateway);
+        let wire = |messages: &[(MessageType, Vec<u8>)]| {
+            let mut wire = Vec::new();
+            for (message_type, payload) in messages {
+                v1::Message::new(*message_type, payload).encode(MAGIC, &mut wire);
+            }
+            wire
+        };
+        stream.write_all(&wire(&sent)).unwrap();
+        let expected = wire(expected);
+        let mut heard = vec![0; expected.len()];
+        stream.read_exact(&mut heard).unwrap();
+        assert!(heard == expected);
     }
 }
 
+/// Peers that speak only v1 are closed if v2 is required; a loopback address is where Tor delivers.
+#[test]
+fn v2_may_be_required_of_inbound_peers() {
+    for (v2_only, expected) in [
+        (
+            V2Only::All,
+            "closed: the peer speaks only v1, and v2 is required",
+        ),
+        (V2Only::Clearnet, "connected V1"),
+    ] {
+        let (node, _from) = echo();
+        let (gateway, told) = told(Settings {
+            v2_only: Some(v2_only),
+            ..inbound(node)
+        });
+        let mut stream = connect(&gateway);
+        stream.write_all(&version()).unwrap();
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
+        let mut rng = StdRng::seed_from_u64(6);
+        let messages = messages(&mut rng, 3);
+        assert!(talk_v2(connect(&gateway), &messages, rng) == messages);
+    }
+}
+
+#[test]
+fn v2_may_be_required_of_peers_that_the_node_connects_to() {
+    for v2_only in [V2Only::All, V2Only::Clearnet] {
+        let (peer, was_v1) = v1_only();
+        let (gateway, told) = told(Settings {
+            outbound_v2_only: Some(v2_only),
+            ..outbound()
+        });
+        for _ in 0..2 {
+            let (_stream, reply) = ask(&gateway, false, &LOCALHOST, peer.port());
+            assert_eq!(reply, 0);
+            let closed = told.recv_timeout(LIMIT).unwrap();
+            assert!(closed.starts_with("closed: "), "{closed}");
+            assert!(!was_v1.recv_timeout(LIMIT).unwrap());
+        }
+    }
+}
+
+/// A peer whose `version` says v2 is tried over v2 again, although the first attempt was reset.
+#[test]
+fn a_reset_does_not_pin_a_peer_to_v1() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (gateway, told) = told(outbound());
+    let mut version = Vec::new();
+    let payload = version_of(0x809, [127, 0, 0, 1]);
+    v1::Message::new(MessageType::literal("version"), &payload).encode(MAGIC, &mut version);
+    let peer = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let mut first = [0; 16];
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut first).unwrap();
+            assert!(!first.starts_with(&MAGIC), "v2 is tried first");
+            // Resets, because something is unread.
+            drop(stream);
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut first).unwrap();
+            assert!(first.starts_with(&MAGIC));
+            stream.write_all(&version).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    for _ in 0..2 {
+        let (mut stream, reply) = ask(&gateway, false, &LOCALHOST, port);
+        assert_eq!(reply, 0);
+        stream.write_all(&crate::version()).unwrap();
+        for expected in ["fell back", "connected V1"] {
+            assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
+        }
+        stream.read_exact(&mut [0; 114]).unwrap();
+        drop(stream);
+        let closed = told.recv_timeout(LIMIT).unwrap();
+        assert!(closed.starts_with("closed: "), "{closed}");
+    }
+    peer.join().unwrap();
+}
+
+/// At once, not when the handshake times out: whatever it has sent before.
+#[test]
+fn a_peer_that_ends_during_the_handshake_is_closed() {
+    let (node, _from) = echo();
+    let (here, inbound_told) = told(inbound(node));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (there, outbound_told) = told(Settings {
+        outbound_v2_only: Some(V2Only::All),
+        ..outbound()
+    });
+    for sent in [0, 1, 63, 64, 65, 500] {
+        let begun = Instant::now();
+        let mut stream = connect(&here);
+        stream.write_all(&vec![7; sent]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let closed = inbound_told.recv_timeout(LIMIT).unwrap();
+        assert!(closed.starts_with("closed: "), "{sent}: {closed}");
+
+        let (_node, reply) = ask(&there, false, &LOCALHOST, port);
+        assert_eq!(reply, 0);
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&vec![7; sent]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let closed = outbound_told.recv_timeout(LIMIT).unwrap();
+        assert!(closed.starts_with("closed: "), "{sent}: {closed}");
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(5), "{sent}: {took:?}");
+    }
+}
+
+/// A banned peer is not taken for a dead node.
+#[test]
+fn a_node_that_refuses_a_peer_is_up() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (gateway, told) = told(inbound(listener.local_addr().unwrap()));
+    assert_eq!(gateway.node(), NodeState::Unknown);
+    let mut stream = connect(&gateway);
+    stream.write_all(&version()).unwrap();
+    drop(listener.accept().unwrap());
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
+    let closed = told.recv_timeout(LIMIT).unwrap();
+    assert!(closed.contains("before it sent anything"), "{closed}");
+    assert_eq!(gateway.node(), NodeState::Up);
+    assert_eq!(gateway.check_node()(), NodeState::Up);
+    // Now it is dead.
+    drop(listener);
+    let mut stream = connect(&gateway);
+    stream.write_all(&version()).unwrap();
+    let closed = told.recv_timeout(LIMIT).unwrap();
+    assert!(
+        closed.starts_with("closed: the connection to the node failed"),
+        "{closed}"
+    );
+    assert_eq!(gateway.node(), NodeState::Down);
+    assert_eq!(gateway.check_node()(), NodeState::Down);
+}
+
+#[test]
 fn peers_without_a_handshake_are_closed() {
     let (node, from) = echo();
     let mut settings = inbound(node);
@@ -332,6 +475,7 @@ fn peers_without_a_handshake_are_closed() {
     assert!(from.try_recv().is_err());
 }
 
+#[test]
 fn an_unreachable_node() {
     let nobody = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -351,6 +495,7 @@ fn an_unreachable_node() {
 }
 
 /// Peers refused by a limit are closed at once; others can connect after some have left.
+#[test]
 fn connections_above_the_limits_are_refused() {
     type Limit = fn(&mut Limits);
     let (node, _from) = echo();
@@ -404,6 +549,7 @@ fn connect_from(gateway: &Gateway, from: [u8; 4]) -> TcpStream {
 }
 
 /// Limits do not depend on the number of threads, nor on which thread accepts a connection.
+#[test]
 fn limits_apply_to_all_threads_together() {
     let (node, _from) = echo();
     let mut settings = inbound(node);
@@ -503,6 +649,7 @@ const MIB: usize = 1 << 20;
 const TOO_MUCH: &str = "closed: the memory limit was reached, and this connection held the most";
 
 /// No thread exceeds the limit alone.
+#[test]
 fn memory_limits_apply_to_all_threads_together() {
     let (node, _unreachable) = unreachable_node();
     let mut settings = inbound(node);
@@ -526,6 +673,7 @@ fn memory_limits_apply_to_all_threads_together() {
 }
 
 /// Neither by their number, nor by what they send, nor by staying silent.
+#[test]
 fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
     let (node, _unreachable) = unreachable_node();
     let mut settings = inbound(node);
@@ -573,6 +721,7 @@ fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
 }
 
 /// A turn sets up only a few connections. With turns of 50 ms, the machine's load matters little.
+#[test]
 fn the_nodes_own_connections_are_set_up_first() {
     const STRANGERS: usize = 200;
     let (node, _unreachable) = unreachable_node();
@@ -636,6 +785,7 @@ fn version_and_more() -> Vec<u8> {
 }
 
 /// Peers connect, send something and leave while statistics are read; then the threads end.
+#[test]
 fn totals_never_fall() {
     const PEERS: usize = 60;
     // A message of the protocol and an unknown one.
@@ -724,6 +874,7 @@ fn behind_a_balancer(node: SocketAddr) -> Settings {
 
 /// The peer's first bytes may arrive together with the header, and the header may arrive byte by
 /// byte.
+#[test]
 fn a_balancer_tells_the_peers_addresses() {
     let (node, from) = echo();
     let (tell, told) = channel();
@@ -791,6 +942,7 @@ fn a_balancer_tells_the_peers_addresses() {
     assert_eq!(reached.len(), 3, "{reached:?}");
 }
 
+#[test]
 fn invalid_proxy_headers_are_closed() {
     let (node, from) = echo();
     let mut settings = behind_a_balancer(node);
@@ -844,6 +996,7 @@ fn invalid_proxy_headers_are_closed() {
     assert!(from.try_recv().is_err());
 }
 
+#[test]
 fn peers_of_a_balancer_are_refused_by_their_own_addresses() {
     let (node, _from) = echo();
     let mut settings = behind_a_balancer(node);
@@ -899,6 +1052,7 @@ fn peers_of_a_balancer_are_refused_by_their_own_addresses() {
     assert!(talk_v2(stream, &messages, rng) == messages);
 }
 
+#[test]
 fn current_peers_are_listed() {
     let (node, _from) = echo();
     let (gateway, _ended) = start(inbound(node));
@@ -932,6 +1086,7 @@ fn current_peers_are_listed() {
 }
 
 /// Settings change and a gateway drains while a peer is connected.
+#[test]
 fn connections_outlive_changes() {
     let (node, _from) = echo();
     let (mut gateway, told) = told(inbound(node));
@@ -944,14 +1099,14 @@ fn connections_outlive_changes() {
     };
     talk();
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
-    let mut changed = *gateway.settings();
+    let mut changed = gateway.settings().clone();
     changed.network = Network::Mainnet;
     let refused = gateway.change(changed);
     assert!(matches!(
         refused,
         Err(GatewayError::RestartRequired("network"))
     ));
-    let mut changed = *gateway.settings();
+    let mut changed = gateway.settings().clone();
     changed.limits.handshake = Duration::from_secs(1);
     gateway.change(changed).unwrap();
     talk();
@@ -977,6 +1132,7 @@ fn connections_outlive_changes() {
 }
 
 /// However busy the threads are, later connections wait for the owner of the socket.
+#[test]
 fn a_passed_socket_is_left_alone_after_a_drain() {
     const TURN: Duration = Duration::from_millis(200);
     let (node, _from) = echo();
@@ -1046,6 +1202,7 @@ fn talk_v1(mut stream: TcpStream, messages: &[(MessageType, Vec<u8>)]) {
 
 /// The peers are behind a second gateway, which supports v2 and reports the transport of the first
 /// one's connections.
+#[test]
 fn a_node_reaches_v2_peers_by_socks() {
     let (node, _from) = echo();
     let (there, at_peer) = start(inbound(node));
@@ -1098,14 +1255,20 @@ fn v1_only() -> (SocketAddr, Receiver<bool>) {
     (address, is_v1)
 }
 
+#[test]
 fn v1_only_peers_are_tried_over_v2_once() {
     let (peer, was_v1) = v1_only();
-    let (gateway, told) = told(outbound());
+    let (gateway, told) = told(Settings {
+        advertise: false,
+        ..outbound()
+    });
     let mut rng = StdRng::seed_from_u64(5);
     for is_known in [false, true] {
         let (stream, reply) = ask(&gateway, false, &LOCALHOST, peer.port());
         assert_eq!(reply, 0);
-        talk_v1(stream, &messages(&mut rng, 20));
+        let mut messages = messages(&mut rng, 20);
+        messages.insert(0, (MessageType::literal("version"), vec![3; 90]));
+        talk_v1(stream, &messages);
         let mut expected = vec!["connected V1", "closed: the node closed the connection"];
         let mut heard = vec![true];
         if !is_known {
@@ -1121,6 +1284,7 @@ fn v1_only_peers_are_tried_over_v2_once() {
 
 /// A peer that closes is retried over v1, and so is one that answers in v1 or stays silent. One
 /// that does not answer over v1 either is not remembered.
+#[test]
 fn peers_that_answer_v1_or_nothing_are_retried_over_v1() {
     let mut version = Vec::new();
     v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut version);
@@ -1130,6 +1294,7 @@ fn peers_that_answer_v1_or_nothing_are_retried_over_v1() {
         let mut settings = outbound();
         // The timeout for a silent peer, and the time left for the second attempt.
         settings.limits.handshake = Duration::from_secs(2);
+        settings.advertise = false;
         let (gateway, told) = told(settings);
         listener.set_nonblocking(true).unwrap();
         let accept = || {
@@ -1180,6 +1345,7 @@ fn peers_that_answer_v1_or_nothing_are_retried_over_v1() {
 }
 
 /// Messages of unknown types or with damage do not end a connection, in either direction.
+#[test]
 fn invalid_messages_are_ignored() {
     let ping = MessageType::literal("ping");
     let v1_ping = |payload: &[u8]| {
@@ -1254,6 +1420,7 @@ fn invalid_messages_are_ignored() {
 }
 
 /// They have IPv4 addresses in events and when they reach the node.
+#[test]
 fn ipv4_peers_of_a_dual_stack_listener() {
     let (node, from) = echo();
     let mut reached = Vec::new();
@@ -1294,6 +1461,7 @@ fn ipv4_peers_of_a_dual_stack_listener() {
     assert!(reached.iter().all(|from| *from != Ipv4Addr::LOCALHOST));
 }
 
+#[test]
 fn a_node_is_told_which_peers_are_unreachable() {
     let nobody = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -1328,6 +1496,7 @@ fn a_node_is_told_which_peers_are_unreachable() {
 }
 
 /// Tor's RESOLVE command, which btcd uses for every name.
+#[test]
 fn names_are_resolved() {
     let (gateway, told) = told(outbound());
     let name = |name: &[u8]| [&[3, name.len() as u8], name].concat();
@@ -1368,6 +1537,7 @@ fn names_are_resolved() {
 }
 
 /// .onion names go to the upstream proxy, with the node's credentials if it asks for them.
+#[test]
 fn onion_names_go_to_the_upstream_proxy() {
     for method in [2, 0] {
         onion_names_go_to_a_proxy(method);
@@ -1424,6 +1594,7 @@ fn onion_names_go_to_a_proxy(method: u8) {
 }
 
 /// The node is told at once, whatever the state of the upstream proxy.
+#[test]
 fn a_closed_upstream_proxy_is_reported() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let tor = listener.local_addr().unwrap();
@@ -1459,6 +1630,7 @@ fn a_closed_upstream_proxy_is_reported() {
 }
 
 /// With the smallest batch and queue, messages are relayed one by one.
+#[test]
 fn the_smallest_limits_suffice() {
     let (node, _from) = echo();
     let mut settings = inbound(node);
@@ -1471,6 +1643,7 @@ fn the_smallest_limits_suffice() {
 }
 
 /// The peer sends now and then, and reads nothing.
+#[test]
 fn peers_that_read_nothing_are_closed() {
     let (node, _from) = echo();
     let mut settings = inbound(node);

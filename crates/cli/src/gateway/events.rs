@@ -44,6 +44,7 @@ struct Message<'e> {
 enum More {
     Connected {
         session_id: Option<String>,
+        node_address: Option<String>,
     },
     FellBack {},
     Refused {
@@ -78,8 +79,11 @@ impl Events {
     pub(super) fn publish(&self, peer: &Peer, event: &Event) -> bool {
         let (event, more) = match event {
             Event::Connected => {
-                let session_id = peer.session_id.map(|id| hex(&id));
-                ("connected", More::Connected { session_id })
+                let more = More::Connected {
+                    session_id: peer.session_id.map(|id| hex(&id)),
+                    node_address: peer.node_address.map(|address| address.to_string()),
+                };
+                ("connected", more)
             }
             Event::FellBack => ("fell-back", More::FellBack {}),
             Event::Refused(refusal) => {

@@ -10,7 +10,7 @@ use crate::args::HostPort;
 use crate::http::Server;
 use crate::report::hex;
 use crate::sync::{read, write};
-use crate::terminal::{cannot_listen, complain};
+use crate::terminal::{cannot_listen, complain, print};
 use clap::{Args, Subcommand};
 use events::Events;
 use listenfd::ListenFd;
@@ -62,6 +62,16 @@ pub(crate) struct Command {
 
 #[derive(Subcommand)]
 enum Subcommands {
+    /// Print the commands that --spoof needs, for a root shell: `packetlane gateway setup | sudo sh`.
+    /// They route the node's answers to peers back to the gateway
+    Setup {
+        /// Address of the node; give it twice for a node on IPv4 and IPv6
+        #[arg(long, value_name = "IP:PORT", default_values = ["127.0.0.1:8334", "[::1]:8334"])]
+        node: Vec<SocketAddr>,
+        /// Print the commands that undo it
+        #[arg(long)]
+        undo: bool,
+    },
     /// Show the peers of a running gateway and what each costs; live in a terminal
     Peers {
         /// HTTP address of the gateway (its --http)
@@ -78,13 +88,14 @@ enum Subcommands {
 
 /// Runs `gateway`.
 pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
-    if let Some(Subcommands::Peers {
-        address,
-        json,
-        sort,
-    }) = &command.subcommand
-    {
-        return table::show(address, *json, *sort);
+    match &command.subcommand {
+        Some(Subcommands::Peers {
+            address,
+            json,
+            sort,
+        }) => return table::show(address, *json, *sort),
+        Some(Subcommands::Setup { node, undo }) => return print_setup(node, *undo),
+        None => {}
     }
     let passed = passed_sockets()?;
     let source = Source {
@@ -106,6 +117,35 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
     // Does not wait for a name server.
     runtime.shutdown_background();
     served
+}
+
+/// The routing table that `setup` uses.
+const SPOOF_TABLE: u16 = 8333;
+
+/// Prints commands of iproute2. Answers of the node leave with its address and port; a rule looks
+/// them up in a table that delivers everything on this machine.
+fn print_setup(nodes: &[SocketAddr], undo: bool) -> Result<(), Box<dyn Error>> {
+    let verb = if undo { "del" } else { "add" };
+    let mut commands = String::new();
+    for (family, is_v4) in [("-4", true), ("-6", false)] {
+        let mut nodes = nodes
+            .iter()
+            .filter(|node| node.is_ipv4() == is_v4)
+            .peekable();
+        if nodes.peek().is_none() {
+            continue;
+        }
+        for node in nodes {
+            let (ip, port) = (node.ip(), node.port());
+            commands += &format!(
+                "ip {family} rule {verb} from {ip} iif lo ipproto tcp sport {port} lookup \
+                 {SPOOF_TABLE}\n"
+            );
+        }
+        commands += &format!("ip {family} route {verb} local default dev lo table {SPOOF_TABLE}\n");
+    }
+    print(format_args!("{commands}"));
+    Ok(())
 }
 
 /// Sources of the settings: the command line and the file. SIGHUP reads them again.
@@ -228,7 +268,7 @@ async fn serve(
             counted.drop_event();
         }
     })?;
-    let settings = *gateway.settings();
+    let settings = gateway.settings().clone();
     tracing::info!(
         inbound = settings.inbound.map(|inbound| inbound.listen.to_string()),
         node = settings.inbound.map(|inbound| inbound.node.to_string()),
@@ -274,7 +314,8 @@ async fn serve(
                 }
                 notify("STOPPING=1");
                 let connections = read(&gateway).peers().len();
-                tracing::info!(connections, "draining");
+                let at_most = humantime::format_duration(options.drain()).to_string();
+                tracing::info!(connections, at_most, "draining");
                 read(&gateway).drain();
                 // During a handover, the new gateway answers HTTP from now on.
                 if let Some(server) = server.take() {
@@ -412,9 +453,10 @@ fn log(peer: &Peer, event: &Event) {
     match event {
         Event::Connected => {
             let session_id = peer.session_id.map(|id| hex(&id));
-            tracing::info!(id, %address, direction, transport, session_id, "connected");
+            let node_address = peer.node_address.map(|address| address.to_string());
+            tracing::info!(id, %address, direction, transport, node_address, session_id, "connected");
         }
-        Event::FellBack => tracing::info!(id, %address, "no answer over v2, retrying over v1"),
+        Event::FellBack => tracing::info!(id, %address, "no v2 at the peer, retrying over v1"),
         Event::Refused(refusal) => {
             tracing::warn!(%address, direction, limit = refusal.name(), "refused");
         }
@@ -424,7 +466,7 @@ fn log(peer: &Peer, event: &Event) {
             direction,
             transport,
             cause = close.name(),
-            reason = %close,
+            reason = close.to_string(),
             seconds = peer.age.as_secs_f64(),
             received = peer.account.received.bytes,
             sent = peer.account.sent.bytes,

@@ -6,8 +6,9 @@ use clap::Args;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
 use packetlane_files::Name;
-use packetlane_gateway::{Inbound, Io, Limits, Settings, SocksUser};
+use packetlane_gateway::{Inbound, Limits, NodeAddress, PeerSource, Settings, SocksUser, V2Only};
 use serde::{Deserialize, Deserializer};
+use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
@@ -44,14 +45,23 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// How sockets are read and written.
+/// Which peers must speak v2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-enum IoName {
-    /// One system call per turn for all sockets
-    IoUring,
-    /// One system call per read and write
-    Epoll,
+enum V2OnlyName {
+    /// All peers
+    All,
+    /// All but onion services, and inbound peers from a loopback address, where Tor delivers
+    Clearnet,
+}
+
+impl From<V2OnlyName> for V2Only {
+    fn from(name: V2OnlyName) -> Self {
+        match name {
+            V2OnlyName::All => Self::All,
+            V2OnlyName::Clearnet => Self::Clearnet,
+        }
+    }
 }
 
 /// Settings from the command line or the file.
@@ -66,8 +76,19 @@ pub(super) struct Options {
     node: Option<HostPort>,
     /// Connect to the node from one address for all peers. By default, each peer gets its own
     /// loopback address (127.x.y.z), so that the node's limits and bans work per peer
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["spoof", "send_proxy_protocol"])]
     same_address: bool,
+    /// Connect to the node from each peer's own address and port, so that the node's limits, bans and
+    /// evictions work as without a gateway. Needs CAP_NET_ADMIN, a node on this machine, and the
+    /// routes that `packetlane gateway setup` prints
+    #[arg(long, conflicts_with = "send_proxy_protocol")]
+    spoof: bool,
+    /// The same node at an IPv6 address, for IPv6 peers with --spoof
+    #[arg(long, value_name = "HOST:PORT")]
+    node_v6: Option<HostPort>,
+    /// Send the node a PROXY protocol v2 header with the peer's address on each connection
+    #[arg(long)]
+    send_proxy_protocol: bool,
     /// Expect a PROXY protocol v2 header with the peer's address on each connection to --listen.
     /// Only load balancers should be able to connect there: anyone else can claim any address
     #[arg(long)]
@@ -88,9 +109,22 @@ pub(super) struct Options {
     /// SOCKS5 server that reaches .onion names
     #[arg(long, value_name = "HOST:PORT")]
     tor: Option<HostPort>,
-    /// Do not set the v2 service bit in the node's version message
+    /// Do not set the v2 service bit in the node's version message and in announcements of its own
+    /// address
     #[arg(long)]
     no_advertise: bool,
+    /// Address under which others know the node, if it announces one: IP:PORT or NAME.onion:PORT. Its
+    /// announcements get the v2 service bit, so that others connect over v2. May be given several
+    /// times. The IP address that a peer sees needs no option
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(deserialize_with = "external")]
+    external: Vec<NodeAddress>,
+    /// Close inbound peers that speak only v1: all, or those that Tor does not encrypt
+    #[arg(long, value_name = "WHICH")]
+    v2_only: Option<V2OnlyName>,
+    /// Connect to peers only over v2: to all, or to those that Tor does not encrypt
+    #[arg(long, value_name = "WHICH")]
+    outbound_v2_only: Option<V2OnlyName>,
     /// Bitcoin network
     #[arg(long, value_parser = args::network_parser(), help = "Bitcoin network [default: main]")]
     #[serde(deserialize_with = "network")]
@@ -98,9 +132,6 @@ pub(super) struct Options {
     /// Number of threads [default: one per core]
     #[arg(long, value_name = "N")]
     workers: Option<NonZero<usize>>,
-    /// How sockets are read and written [default: io-uring if the kernel allows it, else epoll]
-    #[arg(long, value_name = "METHOD")]
-    io: Option<IoName>,
     /// Sleep this long between turns. Saves CPU time through larger batches, but delays messages
     /// [default: 0s]
     #[arg(long, value_name = "TIME")]
@@ -177,6 +208,15 @@ fn read_socks_user<'de, D: Deserializer<'de>>(
     Ok(Some(user))
 }
 
+fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeAddress>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let parse = |text: &String| {
+        let parsed = text.parse();
+        parsed.map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
+    };
+    texts.iter().map(parse).collect()
+}
+
 fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Network>, D::Error> {
     let name = String::deserialize(deserializer)?;
     match args::network(&name) {
@@ -209,15 +249,23 @@ impl Options {
             listen: self.listen.or(file.listen),
             node: self.node.or(file.node),
             same_address: self.same_address || file.same_address,
+            spoof: self.spoof || file.spoof,
+            node_v6: self.node_v6.or(file.node_v6),
+            send_proxy_protocol: self.send_proxy_protocol || file.send_proxy_protocol,
             proxy_protocol: self.proxy_protocol || file.proxy_protocol,
             socks: self.socks.or(file.socks),
             socks_user: self.socks_user.or(file.socks_user),
             transparent: self.transparent.or(file.transparent),
             tor: self.tor.or(file.tor),
             no_advertise: self.no_advertise || file.no_advertise,
+            external: match self.external.is_empty() {
+                true => file.external,
+                false => self.external,
+            },
+            v2_only: self.v2_only.or(file.v2_only),
+            outbound_v2_only: self.outbound_v2_only.or(file.outbound_v2_only),
             network: self.network.or(file.network),
             workers: self.workers.or(file.workers),
-            io: self.io.or(file.io),
             turn: self.turn.or(file.turn),
             handshake: self.handshake.or(file.handshake),
             idle: self.idle.or(file.idle),
@@ -250,6 +298,17 @@ impl Options {
         };
         let socks = resolve("socks", &self.socks)?;
         let transparent = resolve("transparent", &self.transparent)?;
+        let node_v6 = match (&self.node_v6, self.spoof) {
+            (Some(node), true) => {
+                let found = node
+                    .resolve()
+                    .map_err(|error| format!("node-v6: {error}"))?;
+                let v6 = found.into_iter().find(SocketAddr::is_ipv6);
+                Some(v6.ok_or_else(|| format!("node-v6: {node} is no IPv6 address"))?)
+            }
+            (Some(_), false) => return Err("--node-v6 needs --spoof".into()),
+            (None, _) => None,
+        };
         let inbound = match (
             resolve("listen", &self.listen)?,
             resolve("node", &self.node)?,
@@ -262,7 +321,8 @@ impl Options {
             (Some(listen), Some(node)) => Some(Inbound {
                 listen,
                 node,
-                same_address: self.same_address,
+                node_v6,
+                source: self.source()?,
                 proxy_protocol: self.proxy_protocol,
             }),
             (None, None) if self.proxy_protocol => {
@@ -309,12 +369,10 @@ impl Options {
             transparent,
             tor: resolve("tor", &self.tor)?,
             advertise: !self.no_advertise,
+            external: self.external.clone(),
+            v2_only: self.v2_only.map(Into::into),
+            outbound_v2_only: self.outbound_v2_only.map(Into::into),
             workers,
-            io: match self.io {
-                Some(IoName::IoUring) => Io::IoUring,
-                Some(IoName::Epoll) => Io::Epoll,
-                None => Io::Best,
-            },
             turn: span(self.turn, Duration::ZERO),
             limits: Limits {
                 handshake: span(self.handshake, limits.handshake),
@@ -332,6 +390,16 @@ impl Options {
             },
             ..default
         })
+    }
+
+    fn source(&self) -> Result<PeerSource, String> {
+        match (self.same_address, self.spoof, self.send_proxy_protocol) {
+            (false, false, false) => Ok(PeerSource::Loopback),
+            (true, false, false) => Ok(PeerSource::Gateway),
+            (false, true, false) => Ok(PeerSource::Real),
+            (false, false, true) => Ok(PeerSource::ProxyProtocol),
+            _ => Err("--same-address, --spoof and --send-proxy-protocol exclude each other".into()),
+        }
     }
 
     pub(super) fn http(&self) -> Option<&HostPort> {

@@ -4,7 +4,8 @@ use crate::http::{METRICS_TYPE, Page, Text, head, label, metric};
 use crate::report::hex;
 use crate::sync::{lock, read};
 use packetlane_gateway::{
-    Close, Direction, Event, Gateway, Peer, Refusal, Traffic, Transport, Turns, TypeCount,
+    Close, Direction, Event, Gateway, NodeState, Peer, Refusal, Traffic, Transport, Turns,
+    TypeCount,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -88,6 +89,9 @@ fn type_name(count: &TypeCount) -> &str {
 pub(super) struct PeerJson {
     pub(super) id: u64,
     pub(super) address: String,
+    /// Missing in the answer of an older gateway.
+    #[serde(default)]
+    pub(super) node_address: Option<String>,
     pub(super) direction: String,
     pub(super) transport: String,
     session_id: Option<String>,
@@ -129,6 +133,7 @@ impl From<&Peer> for PeerJson {
         Self {
             id: peer.id,
             address: peer.address.to_string(),
+            node_address: peer.node_address.map(|address| address.to_string()),
             direction: peer.direction.name().into(),
             transport: peer.transport.name().into(),
             session_id: peer.session_id.map(|id| hex(&id)),
@@ -149,15 +154,24 @@ pub(super) fn page(
 ) -> Option<Page> {
     let (gateway, counts) = (Arc::clone(gateway), Arc::clone(counts));
     let (content_type, text) = match path {
-        // Asks no thread of the gateway, and does not wait while settings change.
+        // Asks no thread of the gateway, and does not wait while settings change. Tries the node
+        // unless it accepted the last peer.
         "/healthz" => match gateway.try_read() {
             Ok(gateway) if gateway.has_ended() => return None,
+            Ok(gateway) if gateway.node() != NodeState::Up => {
+                let check = gateway.check_node();
+                let make = move || match check() {
+                    NodeState::Down => Err("the node does not answer"),
+                    NodeState::Up | NodeState::Unknown => Ok("ok\n".to_owned()),
+                };
+                ("text/plain", Text::Slow(Box::new(make)))
+            }
             _ => ("text/plain", Text::Ready("ok\n".to_owned())),
         },
         "/metrics" => {
             let make = move || {
                 let gateway = read(&gateway);
-                Some(metrics(&gateway.peers(), &gateway.turns(), &counts))
+                Ok(metrics(&gateway, &counts))
             };
             (METRICS_TYPE, Text::Slow(Box::new(make)))
         }
@@ -165,7 +179,7 @@ pub(super) fn page(
             let make = move || {
                 let peers: Vec<PeerJson> =
                     read(&gateway).peers().iter().map(PeerJson::from).collect();
-                serde_json::to_string(&peers).ok()
+                serde_json::to_string(&peers).map_err(|_| "the page cannot be made")
             };
             ("application/json", Text::Slow(Box::new(make)))
         }
@@ -179,15 +193,25 @@ pub(super) fn page(
 }
 
 /// Renders all metrics.
-fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
+fn metrics(gateway: &Gateway, counts: &Counts) -> String {
+    let (peers, turns) = (gateway.peers(), gateway.turns());
     let mut out = String::new();
+    if gateway.settings().inbound.is_some() {
+        out += &metric(
+            "packetlane_gateway_node_up",
+            "gauge",
+            "Whether the node accepted the last connection. Absent without --node. 0 before the \
+             first connection, unless /healthz has tried it.",
+            u64::from(gateway.node() == NodeState::Up),
+        );
+    }
     out += &head(
         "packetlane_gateway_connections",
         "gauge",
         "Open connections.",
     );
     let mut connections: BTreeMap<_, u64> = by_kind().map(|kind| (kind, 0)).collect();
-    for peer in peers {
+    for peer in &peers {
         let kind = (peer.direction.name(), peer.transport.name());
         *connections.entry(kind).or_default() += 1;
     }
@@ -201,7 +225,7 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     out += &head(
         "packetlane_gateway_connected_total",
         "counter",
-        "Connections whose handshake was completed.",
+        "Connections whose handshake was completed, and which the node accepted.",
     );
     for ((direction, transport), number) in &inner.connected {
         let _ = writeln!(
@@ -253,7 +277,7 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     drop(inner);
     let (mut bytes, mut ignored) = ([0; 2], [0; 2]);
     let mut messages = [(); 2].map(|()| BTreeMap::<&str, u64>::new());
-    for turns in turns {
+    for turns in &turns {
         for (index, traffic) in [&turns.received, &turns.sent].into_iter().enumerate() {
             bytes[index] += traffic.bytes;
             ignored[index] += traffic.ignored;

@@ -30,7 +30,8 @@ pub(crate) fn echo() -> SocketAddr {
 pub(crate) fn talk(stream: &mut TcpStream) -> io::Result<()> {
     let mut wire = Vec::new();
     let magic = Network::Regtest.magic();
-    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(magic, &mut wire);
+    // It says that it speaks v2, so the gateway need not change it.
+    v1::Message::new(MessageType::literal("version"), &[0xff; 90]).encode(magic, &mut wire);
     stream.write_all(&wire)?;
     let mut heard = vec![0; wire.len()];
     stream.read_exact(&mut heard)?;

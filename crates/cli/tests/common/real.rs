@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A regtest address for mining rewards.
-const ADDRESS: &str = "mfWxJ45yp2SFn7UciZyNpvDKrzbhyfKrY8";
+pub(crate) const ADDRESS: &str = "mfWxJ45yp2SFn7UciZyNpvDKrzbhyfKrY8";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Software {

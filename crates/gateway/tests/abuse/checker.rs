@@ -1,8 +1,8 @@
 //! Every end receives a prefix of what was sent, and all of it if both ends closed in order.
 
 use crate::load::{Load, Mix, Route};
-use crate::{LIMIT, alone, any_port, has, is_full, say, seed, settings};
-use packetlane_gateway::{Event, Gateway, Inbound, Io, Peer, Settings};
+use crate::{LIMIT, alone, any_port, has_files, is_full, say, seed, settings};
+use packetlane_gateway::{Event, Gateway, Inbound, Peer, Settings};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -27,20 +27,11 @@ fn start(settings: Settings, told: &Told) -> Gateway {
     Gateway::start(settings, tell).unwrap()
 }
 
-#[test]
-fn every_byte_is_right_by_epoll() {
-    every_byte_is_right(Io::Epoll);
-}
-
-#[test]
-fn every_byte_is_right_by_io_uring() {
-    every_byte_is_right(Io::IoUring);
-}
-
 /// Connections in both directions and over both transports end anywhere, while settings change, the
 /// node stops and returns, and another gateway takes over.
-fn every_byte_is_right(io: Io) {
-    if !has(io) {
+#[test]
+fn every_byte_is_right() {
+    if !has_files() {
         return;
     }
     let _alone = alone();
@@ -51,15 +42,15 @@ fn every_byte_is_right(io: Io) {
         messages: 30,
         both_ways: true,
     };
-    say(format_args!("{io:?}: seed {}", mix.seed));
+    say(format_args!("seed {}", mix.seed));
     let mut load = Load::new(mix).unwrap();
     let told = Told::default();
-    let mut settings = settings(io);
+    let mut settings = settings();
     settings.socks = Some(any_port());
     settings.inbound = Some(Inbound::new(any_port(), load.node()));
-    let mut gateway = start(settings, &told);
+    let mut gateway = start(settings.clone(), &told);
     // With the ports that the system chose.
-    let settings = *gateway.settings();
+    let settings = gateway.settings().clone();
     let (inbound, socks) = (settings.inbound.unwrap().listen, settings.socks.unwrap());
 
     let mut before = None;
@@ -79,7 +70,7 @@ fn every_byte_is_right(io: Io) {
         let part = |of_ten: u64| begun > connections * of_ten / 10;
         if load.begun() / 50 > changed {
             changed = load.begun() / 50;
-            let mut other = *gateway.settings();
+            let mut other = gateway.settings().clone();
             other.limits.queued = [1 << 20, 3000, 1][changed as usize % 3];
             other.limits.batch = [1 << 16, 1][changed as usize % 2];
             gateway.change(other).unwrap();
@@ -94,7 +85,7 @@ fn every_byte_is_right(io: Io) {
             *is_dead = load.revive_node().is_err();
         }
         if part(6) && before.is_none() {
-            let other = start(settings, &told);
+            let other = start(settings.clone(), &told);
             load.may_miss = true;
             gateway.drain();
             before = Some(std::mem::replace(&mut gateway, other));
@@ -102,7 +93,7 @@ fn every_byte_is_right(io: Io) {
     }
     let totals = load.finish();
     say(format_args!(
-        "{io:?}: {totals:?} in {:.1} s; {:?}",
+        "{totals:?} in {:.1} s; {:?}",
         started.elapsed().as_secs_f64(),
         told.lock().unwrap()
     ));

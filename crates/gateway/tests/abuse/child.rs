@@ -1,7 +1,7 @@
 //! A gateway in a process of its own, so that its memory, files and CPU time can be measured.
 
 use crate::{LIMIT, any_port, raise_files, settings};
-use packetlane_gateway::{Event, Gateway, Inbound, Io, Peer};
+use packetlane_gateway::{Event, Gateway, Inbound, Peer};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -38,12 +38,11 @@ pub(crate) struct InChild {
 
 impl InChild {
     /// `limits` are numbers by name: `files`, and some limits of the gateway.
-    pub(crate) fn start(io: Io, node: SocketAddr, limits: &str) -> Self {
-        let io = if io == Io::Epoll { 0 } else { 1 };
+    pub(crate) fn start(node: SocketAddr, limits: &str) -> Self {
         let port = node.port();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child::a_gateway", "--ignored", "--nocapture"])
-            .env(ORDER, format!("io={io} node={port} {limits}"))
+            .env(ORDER, format!("node={port} {limits}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -142,11 +141,7 @@ fn a_gateway() {
         return;
     };
     let order = numbers(&order);
-    let mut settings = settings(if order["io"] == 0 {
-        Io::Epoll
-    } else {
-        Io::IoUring
-    });
+    let mut settings = settings();
     settings.socks = Some(any_port());
     let mut node = any_port();
     node.set_port(order["node"] as u16);

@@ -2,13 +2,12 @@
 
 use crate::child::InChild;
 use crate::load::{Load, MAGIC, Mix, Route};
-use crate::{LIMIT, alone, any_port, has, is_full, raise_files, say, seed};
+use crate::{LIMIT, alone, any_port, has_files, is_full, raise_files, say, seed};
 use mio::{Events, Interest, Poll, Token};
 use packetlane::bip324::{Connection, HandshakeConfig};
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use packetlane::{Engine, OpenBatch, SealBatch};
-use packetlane_gateway::Io;
 use slab::Slab;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -17,32 +16,6 @@ use std::time::{Duration, Instant};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
-
-/// For each test, one per I/O method.
-macro_rules! by_each_io {
-    ($($test:ident),* $(,)?) => {
-        mod by_epoll {
-            $(#[test]
-            fn $test() {
-                super::$test(super::Io::Epoll);
-            })*
-        }
-        mod by_io_uring {
-            $(#[test]
-            fn $test() {
-                super::$test(super::Io::IoUring);
-            })*
-        }
-    };
-}
-
-by_each_io!(
-    a_closed_side_costs_no_cpu,
-    peers_above_the_file_limit_are_refused,
-    many_half_open_handshakes,
-    peers_come_and_go,
-    idle_connections_need_little_memory,
-);
 
 /// A node that echoes, for thousands of connections, with little memory each.
 fn echo() -> SocketAddr {
@@ -206,14 +179,15 @@ fn at(times: &[Duration], of_hundred: usize) -> Duration {
 }
 
 /// Peers that have ended, and a node that sends nothing.
-fn a_closed_side_costs_no_cpu(io: Io) {
-    if !has(io) {
+#[test]
+fn a_closed_side_costs_no_cpu() {
+    if !has_files() {
         return;
     }
     let _alone = alone();
     // Connections complete in the queue, and nobody accepts them.
     let node = TcpListener::bind(any_port()).unwrap();
-    let mut gateway = InChild::start(io, node.local_addr().unwrap(), "");
+    let mut gateway = InChild::start(node.local_addr().unwrap(), "");
     let peer = |_| {
         let mut stream = connect(gateway.listen, Ipv4Addr::LOCALHOST);
         stream.write_all(&version()).unwrap();
@@ -228,7 +202,7 @@ fn a_closed_side_costs_no_cpu(io: Io) {
     std::thread::sleep(Duration::from_secs(2));
     let cpu = gateway.cpu() - before;
     say(format_args!(
-        "{io:?}: half-closed connections: {cpu:?} of CPU time in 2 s"
+        "half-closed connections: {cpu:?} of CPU time in 2 s"
     ));
     assert!(cpu < Duration::from_millis(500), "the event loop spins");
     assert_eq!(gateway.told()["peers"], 5);
@@ -237,13 +211,14 @@ fn a_closed_side_costs_no_cpu(io: Io) {
 
 /// More peers than files: those above the limit are refused at once, and everything continues after
 /// others have left.
-fn peers_above_the_file_limit_are_refused(io: Io) {
-    if !has(io) {
+#[test]
+fn peers_above_the_file_limit_are_refused() {
+    if !has_files() {
         return;
     }
     let _alone = alone();
     let limits = "files=300 half-open-address=100000";
-    let mut gateway = InChild::start(io, echo(), limits);
+    let mut gateway = InChild::start(echo(), limits);
     let mut bystander = Bystander::new(gateway.listen);
     let peers: Vec<_> = (0..600)
         .map(|_| connect(gateway.listen, Ipv4Addr::LOCALHOST))
@@ -256,7 +231,7 @@ fn peers_above_the_file_limit_are_refused(io: Io) {
     bystander.measure(Duration::from_secs(2), || ());
     let cpu = gateway.cpu() - before;
     say(format_args!(
-        "{io:?}: no more files: {told:?}, {cpu:?} of CPU time in 2 s"
+        "no more files: {told:?}, {cpu:?} of CPU time in 2 s"
     ));
     assert!(cpu < Duration::from_secs(1), "the event loop spins");
     let mut refused = 0;
@@ -274,8 +249,9 @@ fn peers_above_the_file_limit_are_refused(io: Io) {
 
 /// Load test with thousands of half-open handshakes and hundreds of peers that do not read. A
 /// well-behaved peer is served throughout.
-fn many_half_open_handshakes(io: Io) {
-    if !has(io) {
+#[test]
+fn many_half_open_handshakes() {
+    if !has_files() {
         return;
     }
     let _alone = alone();
@@ -287,7 +263,7 @@ fn many_half_open_handshakes(io: Io) {
     // So that the slow peers get slots in spite of the strangers.
     let room = 2 * half_open;
     let limits = format!("memory={most} half-open={room} half-open-group={room}");
-    let mut gateway = InChild::start(io, echo(), &limits);
+    let mut gateway = InChild::start(echo(), &limits);
     let mut bystander = Bystander::new(gateway.listen);
     let before = bystander.measure(Duration::from_secs(2), || ());
     let at_first = gateway.memory();
@@ -379,7 +355,7 @@ fn many_half_open_handshakes(io: Io) {
         )
     };
     say(format_args!(
-        "{io:?}: {half_open} half-open, {} KiB each; {} slow; memory {} MiB before, {} MiB at most; \
+        "{half_open} half-open, {} KiB each; {} slow; memory {} MiB before, {} MiB at most; \
          a bystander's round trip, p50 and p99: before {}, during {}, with greedy ones {}; {told:?}",
         each / KIB,
         slow.len(),
@@ -434,15 +410,16 @@ fn mix(messages: usize) -> Mix {
 }
 
 /// A thousand peers talk for a moment, and are replaced by others.
-fn peers_come_and_go(io: Io) {
-    if !has(io) {
+#[test]
+fn peers_come_and_go() {
+    if !has_files() {
         return;
     }
     let _alone = alone();
     let at_once = 1000.min(raise_files() / 6) as usize;
     let length = Duration::from_secs(if is_full() { 600 } else { 8 });
     let mut load = Load::new(mix(60)).unwrap();
-    let mut gateway = InChild::start(io, load.node(), "");
+    let mut gateway = InChild::start(load.node(), "");
     // Its threads have started when they answer.
     gateway.told();
     let files = gateway.files();
@@ -458,7 +435,7 @@ fn peers_come_and_go(io: Io) {
     gateway.until("they have gone", |told| told["peers"] == 0);
     let left = gateway.files();
     say(format_args!(
-        "{io:?}: {totals:?}; memory {} KiB after a third of the time, {} KiB at its end, {} KiB \
+        "{totals:?}; memory {} KiB after a third of the time, {} KiB at its end, {} KiB \
          afterwards; files {files} before, {left} afterwards",
         warm / KIB,
         late / KIB,
@@ -470,8 +447,9 @@ fn peers_come_and_go(io: Io) {
 }
 
 /// Memory of idle connections, without the kernel's socket buffers.
-fn idle_connections_need_little_memory(io: Io) {
-    if !has(io) {
+#[test]
+fn idle_connections_need_little_memory() {
+    if !has_files() {
         return;
     }
     let _alone = alone();
@@ -486,7 +464,7 @@ fn idle_connections_need_little_memory(io: Io) {
     }
     let mut load = Load::new(mix(6)).unwrap();
     load.is_holding = true;
-    let mut gateway = InChild::start(io, load.node(), "");
+    let mut gateway = InChild::start(load.node(), "");
     let before = gateway.memory();
     drive(&mut load, &gateway, connections, |load| {
         load.open() == connections && load.unsettled() == 0
@@ -497,7 +475,7 @@ fn idle_connections_need_little_memory(io: Io) {
     let memory = gateway.memory() - before;
     let each = memory / connections as u64;
     say(format_args!(
-        "{io:?}: {connections} connections: {} KiB, {:.1} KiB each; {told:?}",
+        "{connections} connections: {} KiB, {:.1} KiB each; {told:?}",
         memory / KIB,
         each as f64 / KIB as f64
     ));

@@ -11,7 +11,7 @@ mod load;
 
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
-use packetlane_gateway::{Gateway, Io, Settings};
+use packetlane_gateway::Settings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -47,25 +47,15 @@ fn say(what: std::fmt::Arguments<'_>) {
 /// Open files that a process needs for thousands of connections.
 const FILES: u64 = 10_000;
 
-/// Checks that the system has what the tests need; prints what is missing.
-fn has(io: Io) -> bool {
+/// Whether the system allows enough open files; prints the limit if not.
+fn has_files() -> bool {
     let files = raise_files();
     if files < FILES {
         say(format_args!(
             "NOT RUN: a process may open {files} files here, and {FILES} are needed (ulimit -Hn)"
         ));
-        return false;
     }
-    match io {
-        Io::IoUring => match Gateway::has_io_uring() {
-            Ok(()) => true,
-            Err(error) => {
-                say(format_args!("NOT RUN: io_uring: {error}"));
-                false
-            }
-        },
-        Io::Epoll | Io::Best => true,
-    }
+    files >= FILES
 }
 
 /// Raises the limit on open files as far as allowed, and returns it.
@@ -79,9 +69,8 @@ fn raise_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-fn settings(io: Io) -> Settings {
+fn settings() -> Settings {
     Settings {
-        io,
         // So that messages are relayed unchanged.
         advertise: false,
         workers: NonZero::new(2).unwrap(),

@@ -11,7 +11,7 @@ use packetlane::bip324::Session;
 use packetlane::bitcoin::Network;
 use packetlane::bitcoin::message::Ignored;
 use packetlane::bitcoin::v1;
-use packetlane_gateway::{Gateway, Inbound, Io, Limits, Settings, Turns};
+use packetlane_gateway::{Gateway, Inbound, Limits, Settings, Turns};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -39,8 +39,6 @@ pub(crate) enum Proxy {
 pub(crate) enum Strategy {
     /// One batch per turn for all connections.
     Batches,
-    /// The same, with a system call for each socket.
-    Epoll,
     /// A separate batch for each connection.
     OneAtATime,
 }
@@ -58,16 +56,12 @@ impl Proxy {
             inbound: Some(Inbound::new(listen, node)),
             advertise: false,
             workers: NonZero::<usize>::MIN,
-            io: match strategy {
-                Strategy::Epoll => Io::Epoll,
-                Strategy::Batches | Strategy::OneAtATime => Io::Best,
-            },
             turn,
             limits: Limits {
                 half_open_address: usize::MAX,
                 half_open_group: usize::MAX,
                 batch: match strategy {
-                    Strategy::Batches | Strategy::Epoll => default.batch,
+                    Strategy::Batches => default.batch,
                     Strategy::OneAtATime => 1,
                 },
                 ..default

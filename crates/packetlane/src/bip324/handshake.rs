@@ -4,7 +4,7 @@
 //! ```text
 //! initiator                                responder
 //!   ---- public key, garbage ---------------->
-//!   <--- public key, garbage -----------------    once a byte differs from v1's
+//!   <--- public key, garbage -----------------    once 64 bytes have come that are not v1's
 //!   <--- terminator, (decoys,) version -------
 //!   ---- terminator, (decoys,) version ------>
 //!   <--- messages --------------------------->
@@ -88,7 +88,8 @@ impl HandshakeConfig {
     }
 
     /// Creates a configuration with secrets and garbage from the operating system's random number
-    /// generator (feature `std`). The garbage is 0 to 4095 bytes long, each length equally likely.
+    /// generator (feature `std`). The garbage is 0 to 4094 bytes long, each length equally likely:
+    /// btcd up to 0.26 refuses 4095.
     ///
     /// # Errors
     ///
@@ -101,10 +102,13 @@ impl HandshakeConfig {
         let mut config = Self::new(magic, engine, [0; 32], [0; 32]);
         fill(&mut **config.secret)?;
         fill(&mut **config.auxiliary)?;
-        let mut length = [0; 2];
-        fill(&mut length)?;
-        // 4096 divides 65536, so all lengths are equally likely.
-        let length = usize::from(u16::from_le_bytes(length)) % (MAX_GARBAGE_LEN + 1);
+        let mut length = MAX_GARBAGE_LEN;
+        while length == MAX_GARBAGE_LEN {
+            let mut bytes = [0; 2];
+            fill(&mut bytes)?;
+            // 4096 divides 65536, so all lengths are equally likely.
+            length = usize::from(u16::from_le_bytes(bytes)) % (MAX_GARBAGE_LEN + 1);
+        }
         config.garbage = alloc::vec![0; length];
         fill(&mut config.garbage)?;
         Ok(config)
@@ -138,7 +142,7 @@ pub struct Handshake {
 
 /// What the handshake expects next.
 enum State {
-    /// Responder: everything so far is a prefix of the first message in v1.
+    /// Responder: what so far may be the first message in v1, or is less than a public key.
     Prefix,
     /// The peer's public key.
     Key,
@@ -207,13 +211,14 @@ impl Handshake {
     }
 
     /// Starts a handshake as the side that accepts a connection. Sends nothing and computes no
-    /// public key until it receives a byte that differs from the first message in v1.
+    /// public key until it has received 64 bytes, the length of the peer's key, that are not the
+    /// first message in v1.
     ///
     /// # Errors
     ///
     /// As for [`Handshake::initiator`].
     pub fn responder(config: HandshakeConfig) -> Result<Self, HandshakeError> {
-        // Rejects a bad secret here rather than at the peer's first byte.
+        // Rejects a bad secret here rather than when the peer's key has come.
         Keypair::from_parts(&config.secret, [0; ELLSWIFT_LEN])?;
         Self::new(Role::Responder, config, State::Prefix)
     }
@@ -335,6 +340,13 @@ impl Handshake {
                     let v1 = self.v1_prefix();
                     let seen = self.buffer.len().min(V1_PREFIX_LEN);
                     if self.buffer[..seen] != v1[..seen] {
+                        self.refuse_v1()?;
+                        // A key costs 40 us. The initiator sends all of its own before it waits, so
+                        // that it could also be sent earlier helps nobody but an attacker.
+                        if self.buffer.len() < ELLSWIFT_LEN {
+                            self.state = State::Prefix;
+                            return Ok(Progress::Waiting);
+                        }
                         self.send_key()?;
                         self.state = State::Key;
                     } else if seen == V1_PREFIX_LEN {

@@ -58,7 +58,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                  over loopback, from another core. The kernel's part is from its tick accounting: \
                  `calls` is the time of the same number of empty calls, `kernel` is the rest. \
                  Packets in batches of one, and long ones, are processed when added: they count \
-                 as `rest`. With beside=sessions, all use epoll in the same kind of loop: `ring` \
+                 as `rest`. With beside=sessions, all run in the same kind of loop: `ring` \
                  is our sessions with its AEAD, `bip324` the sessions of that crate";
     let mut tasks = Vec::new();
     for peers in PEERS {
@@ -125,12 +125,11 @@ fn run(
     let (mut systems, _cores) = on_separate_cores(|| match beside {
         "proxies" => vec![
             system(OURS, backend, &ours(Strategy::Batches)),
-            system("epoll", backend, &ours(Strategy::Epoll)),
             system(ONE_AT_A_TIME, backend, &ours(Strategy::OneAtATime)),
             system("tokio-bip324", "", &Proxy::tokio),
         ],
         _ => vec![
-            system(OURS, backend, &ours(Strategy::Epoll)),
+            system(OURS, backend, &ours(Strategy::Batches)),
             system("ring", "", &others(event_loop::ours_over_ring)),
             system("bip324", "", &others(event_loop::bip324_crate)),
         ],

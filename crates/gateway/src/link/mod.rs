@@ -1,41 +1,39 @@
 //! One peer and its connection to the node.
 
-use crate::account::{Account, Scanner};
-use crate::budget::{Direction, Permit};
+mod close;
+mod side;
+
+pub use close::Close;
+pub(crate) use side::{READ_LEN, Scratch, Side};
+
+use crate::account::Account;
+use crate::advertise::{OwnAddresses, PeerVersion, may_change};
+use crate::budget::{Direction, Memory, Permit};
+use crate::dial::is_onion;
+use crate::event::Peer;
 use crate::proxy_protocol::{Header, ProxyProtocolError};
 use crate::queue::Queue;
-use crate::settings::{Limits, Settings};
-use crate::socks::{self, SocksError, Target};
-use crate::translate::{Frames, advertise};
-use mio::net::TcpStream;
-use packetlane::bip324::{Connection, ConnectionError, Handshake, HandshakeError, Session};
+use crate::settings::{Limits, Settings, V2Only};
+use crate::socks::{self, Target};
+use crate::stream::Stream;
+use crate::translate::Frames;
+use packetlane::bip324::{Connection, ConnectionError, Handshake, Session};
 use packetlane::bitcoin::v1;
 use packetlane::{OpenBatch, SealBatch};
-use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes per read.
-pub(crate) const READ_LEN: usize = 16 * 1024;
-
-/// Unread bytes of one side above which the ring's receive request is cancelled.
-pub(crate) const MAX_UNREAD: usize = 64 * 1024;
-
 /// How many addresses of a name fit into [`Limits::handshake`] if none of them answers.
 const ADDRESSES_IN_TIME: u32 = 6;
-
-/// Scratch buffer for reads.
-pub(crate) type Scratch = [u8; READ_LEN];
 
 /// The transport that a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Not known yet.
     Unknown,
-    /// Version 1: bytes are relayed unchanged.
+    /// Version 1.
     V1,
     /// Version 2 (BIP324).
     V2,
@@ -47,290 +45,6 @@ names! {
         Self::Unknown => "unknown",
         Self::V1 => "v1",
         Self::V2 => "v2",
-    }
-}
-
-/// Why a connection ended.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Close {
-    /// The peer closed it.
-    Peer,
-    /// The node closed it.
-    Node,
-    /// The PROXY protocol header is invalid.
-    ProxyProtocol(ProxyProtocolError),
-    /// The peer violated BIP324, or closed within a packet.
-    Protocol(ConnectionError),
-    /// The node sent something that is not v1 of the configured network.
-    NodeProtocol(v1::Error),
-    /// The node's SOCKS request or the upstream proxy's reply is invalid, or the proxy refused.
-    Socks(SocksError),
-    /// The name that the node asked for cannot be resolved.
-    Name(io::Error),
-    /// A Tor RESOLVE request was answered; it needs no connection.
-    Resolved,
-    /// The node asked for an `.onion` name, and [`Settings::tor`](crate::Settings::tor) is not set.
-    NoTor,
-    /// The v2 handshake could not be started: no random numbers.
-    NoHandshake(HandshakeError),
-    /// The peer is unreachable, or its socket failed.
-    PeerSocket(io::Error),
-    /// The node is unreachable, or its socket failed.
-    NodeSocket(io::Error),
-    /// The handshake took longer than [`Limits::handshake`](crate::Limits::handshake).
-    Handshake,
-    /// The peer sent nothing for [`Limits::idle`](crate::Limits::idle).
-    Idle,
-    /// The peer read nothing of what is queued for it for
-    /// [`Limits::stalled`](crate::Limits::stalled).
-    Stalled,
-    /// The connections of this direction exceeded [`Limits::memory`](crate::Limits::memory) or
-    /// [`Limits::outbound_memory`](crate::Limits::outbound_memory), and this one held the most in
-    /// its thread.
-    Memory,
-    /// The gateway stopped.
-    Stopped,
-}
-
-impl fmt::Display for Close {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Peer => f.write_str("the peer closed the connection"),
-            Self::Node => f.write_str("the node closed the connection"),
-            Self::ProxyProtocol(error) => write!(f, "PROXY protocol: {error}"),
-            Self::Protocol(error) => write!(f, "protocol error of the peer: {error}"),
-            Self::NodeProtocol(error @ v1::Error::Magic { .. }) => write!(
-                f,
-                "protocol error of the node: {error}; it may be on another network, or speak v2 \
-                 (set its v2transport=0)"
-            ),
-            Self::NodeProtocol(error) => write!(f, "protocol error of the node: {error}"),
-            Self::Socks(error) => error.fmt(f),
-            Self::Name(error) => write!(f, "cannot resolve the peer's name: {error}"),
-            Self::Resolved => f.write_str("a name lookup for the node was answered"),
-            Self::NoTor => f.write_str("an .onion name needs --tor"),
-            Self::NoHandshake(error) => error.fmt(f),
-            Self::PeerSocket(error) => write!(f, "the connection to the peer failed: {error}"),
-            Self::NodeSocket(error) => write!(f, "the connection to the node failed: {error}"),
-            Self::Handshake => f.write_str("the handshake timed out"),
-            Self::Idle => f.write_str("the peer sent nothing for too long"),
-            Self::Stalled => f.write_str("the peer stopped reading"),
-            Self::Memory => {
-                f.write_str("the memory limit was reached, and this connection held the most")
-            }
-            Self::Stopped => f.write_str("the gateway stopped"),
-        }
-    }
-}
-
-names! {
-    /// The name used in logs, metrics and JSON.
-    Close {
-        Self::Peer => "peer",
-        Self::Node => "node",
-        Self::ProxyProtocol(_) => "proxy-protocol",
-        Self::Protocol(_) => "protocol",
-        Self::NodeProtocol(_) => "node-protocol",
-        Self::Socks(_) => "socks",
-        Self::Name(_) => "name",
-        Self::Resolved => "resolved",
-        Self::NoTor => "no-tor",
-        Self::NoHandshake(_) => "no-handshake",
-        Self::PeerSocket(_) => "peer-socket",
-        Self::NodeSocket(_) => "node-socket",
-        Self::Handshake => "handshake",
-        Self::Idle => "idle",
-        Self::Stalled => "stalled",
-        Self::Memory => "memory",
-        Self::Stopped => "stopped",
-    }
-}
-
-impl Close {
-    /// The SOCKS reply for a node that still waits for one.
-    pub(crate) fn reply(&self) -> Option<socks::Reply> {
-        match self {
-            Self::Socks(error) => error.reply(),
-            Self::Name(_) | Self::NoTor => Some(socks::Reply::HOST_UNREACHABLE),
-            Self::PeerSocket(error) => Some(match error.kind() {
-                ErrorKind::ConnectionRefused => socks::Reply::REFUSED,
-                _ => socks::Reply::HOST_UNREACHABLE,
-            }),
-            _ => Some(socks::Reply::FAILED),
-        }
-    }
-}
-
-/// What io_uring has received for one side.
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    /// The ring's number for this socket.
-    pub(crate) user: u64,
-    bytes: Queue,
-    /// Whether a receive request is active.
-    pub(crate) is_requested: bool,
-    /// How the stream ended, until that is read.
-    end: Option<io::Result<()>>,
-    /// No more data will arrive.
-    has_ended: bool,
-}
-
-impl Inbox {
-    pub(crate) fn new(user: u64) -> Self {
-        Self {
-            user,
-            bytes: Queue::default(),
-            is_requested: false,
-            end: None,
-            has_ended: false,
-        }
-    }
-
-    pub(crate) fn unread(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Whether a receive request may be submitted: no more than `most` bytes are unread.
-    pub(crate) fn can_request(&self, most: usize) -> bool {
-        !self.is_requested && !self.has_ended && self.unread() <= most
-    }
-
-    fn end(&mut self, end: io::Result<()>) {
-        self.end = Some(end);
-        self.has_ended = true;
-    }
-
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let unread = self.bytes.front();
-        if unread.is_empty() {
-            return match self.end.take() {
-                Some(Ok(())) => Ok(0),
-                Some(Err(error)) => Err(error),
-                None => Err(ErrorKind::WouldBlock.into()),
-            };
-        }
-        let len = unread.len().min(to.len());
-        to[..len].copy_from_slice(&unread[..len]);
-        self.bytes.written(len);
-        Ok(len)
-    }
-}
-
-/// One side's socket and its state. Events report changes only.
-#[derive(Debug)]
-pub(crate) struct Side {
-    pub(crate) socket: TcpStream,
-    /// `Some` with io_uring.
-    pub(crate) inbox: Option<Inbox>,
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
-    /// An event reported the end of the stream, but it has not been read yet.
-    pub(crate) ending: bool,
-    /// The stream has ended: the side sends no more.
-    ended: bool,
-    /// We have shut down our sending half.
-    write_shut_down: bool,
-}
-
-impl Side {
-    pub(crate) fn new(socket: TcpStream) -> Self {
-        Self {
-            socket,
-            inbox: None,
-            readable: false,
-            writable: false,
-            ending: false,
-            ended: false,
-            write_shut_down: false,
-        }
-    }
-
-    /// Reads once, if the socket may be readable. Returns 0 if there is nothing now, or if the
-    /// stream has ended.
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if !self.readable {
-            return Ok(0);
-        }
-        let read = match &mut self.inbox {
-            Some(inbox) => inbox.read(to),
-            None => self.socket.read(to),
-        };
-        match read {
-            Ok(0) => {
-                self.readable = false;
-                self.ended = true;
-                Ok(0)
-            }
-            // A short read means the socket is empty; an event reports when there is more.
-            Ok(len) => {
-                let is_more = |inbox: &Inbox| inbox.unread() > 0 || inbox.end.is_some();
-                self.readable = match &self.inbox {
-                    Some(inbox) => is_more(inbox),
-                    None => len == to.len() || self.ending,
-                };
-                Ok(len)
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                self.readable = false;
-                Ok(0)
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
-            result => result,
-        }
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended
-    }
-
-    /// Whether the stream ends, although unread data may come first.
-    fn is_ending(&self) -> bool {
-        self.ended || self.ending || self.inbox.as_ref().is_some_and(|inbox| inbox.has_ended)
-    }
-
-    /// Stores what io_uring has received. Returns how many bytes are unread.
-    pub(crate) fn received(&mut self, bytes: io::Result<&[u8]>, more: bool) -> usize {
-        let Some(inbox) = &mut self.inbox else {
-            return 0;
-        };
-        inbox.is_requested = more;
-        match bytes {
-            Ok([]) => inbox.end(Ok(())),
-            Ok(bytes) => inbox.bytes.end().extend_from_slice(bytes),
-            // The request is submitted again.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return inbox.unread(),
-            Err(error) => inbox.end(Err(error)),
-        }
-        self.readable = true;
-        inbox.unread()
-    }
-
-    /// Like [`Side::read`], but appends to `bytes`. Reads into `scratch` first, so that `bytes`
-    /// gets no unused capacity.
-    pub(crate) fn append_to(
-        &mut self,
-        bytes: &mut Vec<u8>,
-        scratch: &mut Scratch,
-    ) -> io::Result<usize> {
-        let len = self.read(&mut scratch[..])?;
-        bytes.extend_from_slice(&scratch[..len]);
-        Ok(len)
-    }
-
-    fn trim(&mut self) {
-        if let Some(inbox) = &mut self.inbox {
-            inbox.bytes.trim();
-        }
-    }
-
-    /// Tells the other end that it gets no more data.
-    fn shut_down_write(&mut self) {
-        if !self.write_shut_down {
-            self.write_shut_down = true;
-            // This fails only if the other end has gone already.
-            let _ = self.socket.shutdown(std::net::Shutdown::Write);
-        }
     }
 }
 
@@ -360,8 +74,8 @@ pub(crate) enum Stage {
 pub(crate) enum Codec {
     /// A handshake or a session.
     V2(Box<Connection>),
-    /// Bytes queued for the peer, and the message counters for both directions.
-    V1(Queue, Box<[Scanner; 2]>),
+    /// Bytes queued for the peer, and the streams from the peer and from the node.
+    V1(Queue, Box<[Stream; 2]>),
 }
 
 impl Codec {
@@ -399,6 +113,12 @@ pub(crate) struct Link {
     pub(crate) lookup: Option<Arc<()>>,
     /// Further addresses of the peer's name, in reverse order.
     pub(crate) next_addresses: Vec<SocketAddr>,
+    /// The address under which the node sees an inbound peer.
+    pub(crate) node_address: Option<SocketAddr>,
+    /// Whether the node has sent anything.
+    pub(crate) node_has_sent: bool,
+    /// Whether the peer's handshake is done and the node has answered.
+    pub(crate) is_connected: bool,
     /// The address that is dialed: the peer's own, or a proxy's.
     pub(crate) route: Option<SocketAddr>,
     /// When the current attempt to connect, or the v2 handshake, started.
@@ -411,10 +131,10 @@ pub(crate) struct Link {
     pub(crate) owes_reply: bool,
     /// The node asked only for a name's address (Tor RESOLVE).
     pub(crate) only_resolves: bool,
-    /// The peer did not answer over v2, and is retried over v1.
+    /// The peer did not answer over v2, now or lately, and v1 is tried. Until its `version` arrives.
     pub(crate) fell_back: bool,
-    /// Bytes received before the fallback: only bytes after it prove that the peer speaks v1.
-    pub(crate) received_before_fallback: u64,
+    /// What the peer's `version` says.
+    pub(crate) peer_version: Option<PeerVersion>,
     /// Bytes queued for the node.
     pub(crate) to_node: Queue,
     /// Bytes from the node that are not encoded yet.
@@ -431,7 +151,7 @@ pub(crate) struct Link {
     /// The link's memory as last added to the budget.
     pub(crate) held: usize,
     pub(crate) account: Account,
-    /// Reads and writes of this turn; these are system calls only without a ring.
+    /// System calls of this turn.
     pub(crate) calls: u32,
     /// Bytes in both directions whose CPU time is charged already.
     pub(crate) counted: u64,
@@ -453,6 +173,9 @@ impl Link {
             node: None,
             lookup: None,
             next_addresses: Vec::new(),
+            node_address: None,
+            node_has_sent: false,
+            is_connected: false,
             route: None,
             attempt_started: now,
             via_proxy: false,
@@ -460,7 +183,7 @@ impl Link {
             owes_reply: false,
             only_resolves: false,
             fell_back: false,
-            received_before_fallback: 0,
+            peer_version: None,
             to_node: Queue::default(),
             from_node: Vec::new(),
             has_message: false,
@@ -516,6 +239,23 @@ impl Link {
         }
     }
 
+    /// What is known of the peer.
+    pub(crate) fn snapshot(&self) -> Peer {
+        let mut account = self.account.clone();
+        account.received.ignored = self.ignored();
+        Peer {
+            id: self.id,
+            address: self.address.clone(),
+            node_address: self.node_address,
+            direction: self.direction,
+            transport: self.transport(),
+            session_id: self.session().map(|session| *session.id()),
+            decoys: self.session().map_or(0, |session| session.inbound.decoys()),
+            age: self.started.elapsed(),
+            account,
+        }
+    }
+
     pub(crate) fn is_relaying(&self) -> bool {
         matches!(self.stage, Stage::Relaying)
     }
@@ -555,28 +295,28 @@ impl Link {
         if self.from_node.is_empty() {
             self.from_node = Vec::new();
         }
-        if let Codec::V1(queue, _) = &mut self.codec {
+        if let Codec::V1(queue, streams) = &mut self.codec {
             queue.trim();
-        }
-        for side in [&mut self.peer, &mut self.node].into_iter().flatten() {
-            side.trim();
+            streams.iter_mut().for_each(Stream::trim);
         }
     }
 
     /// Memory of all buffers, in bytes.
     pub(crate) fn memory(&self) -> usize {
-        let inbox = |side: &Option<Side>| match side {
-            Some(Side {
-                inbox: Some(inbox), ..
-            }) => inbox.bytes.memory(),
-            _ => 0,
-        };
         let codec = match &self.codec {
-            Codec::V1(queue, _) => queue.memory(),
+            Codec::V1(queue, streams) => {
+                queue.memory() + streams.iter().map(Stream::memory).sum::<usize>()
+            }
             Codec::V2(connection) => connection.buffered() + connection.outbox.len(),
         };
-        let ours = self.to_node.memory() + self.from_node.capacity();
-        codec + ours + inbox(&self.peer) + inbox(&self.node)
+        codec + self.to_node.memory() + self.from_node.capacity()
+    }
+
+    /// Counts what the link holds now.
+    pub(crate) fn hold(&mut self, memory: &mut Memory) {
+        let held = self.memory();
+        memory.change(self.direction, self.held, held);
+        self.held = held;
     }
 
     /// Whether received packets wait for a turn.
@@ -587,8 +327,43 @@ impl Link {
         }
     }
 
+    /// Whether the connection ends because the node wants no such peer.
+    pub(crate) fn is_refused_by_node(&self, close: &Close) -> bool {
+        let is_closed = match close {
+            Close::Node => true,
+            Close::NodeSocket(error) => {
+                [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe].contains(&error.kind())
+            }
+            _ => false,
+        };
+        is_closed && self.direction == Direction::Inbound && !self.node_has_sent
+    }
+
+    /// Whether v1 is allowed with the peer.
+    pub(crate) fn may_speak_v1(&self, settings: &Settings) -> bool {
+        let v2_only = match self.direction {
+            Direction::Inbound => settings.v2_only,
+            Direction::Outbound => settings.outbound_v2_only,
+        };
+        match v2_only {
+            None => true,
+            Some(V2Only::Clearnet) => self.is_encrypted_below(),
+            Some(V2Only::All) => false,
+        }
+    }
+
+    /// Whether Tor encrypts the connection: to an onion service, or from one of this machine's own,
+    /// whose peers come from its loopback address.
+    fn is_encrypted_below(&self) -> bool {
+        match (&self.address, self.direction) {
+            (Target::Name(name, _), _) => is_onion(name),
+            (Target::Address(from), Direction::Inbound) => from.ip().is_loopback(),
+            (Target::Address(_), Direction::Outbound) => false,
+        }
+    }
+
     /// How the peer can be retried if the connection ends for this reason.
-    pub(crate) fn retry(&self, close: &Close) -> Option<Retry> {
+    pub(crate) fn retry(&self, close: &Close, settings: &Settings) -> Option<Retry> {
         match (&self.stage, &self.codec, close) {
             (Stage::Resolving | Stage::Connecting, _, Close::PeerSocket(_)) => {
                 (!self.next_addresses.is_empty()).then_some(Retry::NextAddress)
@@ -597,20 +372,24 @@ impl Link {
                 Stage::Handshaking,
                 Codec::V2(connection),
                 Close::Protocol(_) | Close::PeerSocket(_),
-            ) => connection.may_speak_v1().then_some(Retry::V1),
+            ) => {
+                let may = connection.may_speak_v1() && self.may_speak_v1(settings);
+                may.then_some(Retry::V1)
+            }
             _ => None,
         }
     }
 
     /// Returns the timeout that has expired, if any.
-    pub(crate) fn check_timeouts(&mut self, now: Instant, limits: &Limits) -> Option<Close> {
+    pub(crate) fn check_timeouts(&mut self, now: Instant, settings: &Settings) -> Option<Close> {
+        let limits = &settings.limits;
         let over = |then: Instant, most: Duration| now.saturating_duration_since(then) > most;
         if self.to_peer() == 0 || self.account.sent.bytes != self.last_send_progress.1 {
             self.last_send_progress = (now, self.account.sent.bytes);
         }
         let timed_out = Close::PeerSocket(ErrorKind::TimedOut.into());
         let answer_timeout = Handshake::answer_timeout(limits.handshake);
-        let retry = self.retry(&timed_out).filter(|retry| {
+        let retry = self.retry(&timed_out, settings).filter(|retry| {
             let most = match retry {
                 Retry::NextAddress => limits.handshake / ADDRESSES_IN_TIME,
                 Retry::V1 => answer_timeout,
@@ -638,14 +417,48 @@ impl Link {
         }
     }
 
-    /// Starts to relay the bytes of a v1 peer unchanged.
-    pub(crate) fn relay_v1(&mut self, magic: [u8; 4]) {
+    /// Starts to relay the messages of a v1 peer. `received` is what it has sent already.
+    pub(crate) fn relay_v1(&mut self, received: &[u8], settings: &Settings) {
         self.stage = Stage::Relaying;
-        let mut to_peer = Queue::default();
-        let mut scanners = Box::<[Scanner; 2]>::default();
-        scanners[1].scan(magic, &self.from_node, &mut self.account.sent);
-        to_peer.end().append(&mut self.from_node);
-        self.codec = Codec::V1(to_peer, scanners);
+        self.codec = Codec::v1();
+        let sent = std::mem::take(&mut self.from_node);
+        self.relay_from_node(&sent, settings);
+        self.relay_from_peer(received, settings);
+    }
+
+    /// Queues what a v1 peer has sent for the node.
+    fn relay_from_peer(&mut self, bytes: &[u8], settings: &Settings) {
+        let Codec::V1(_, streams) = &mut self.codec else {
+            return;
+        };
+        let version = &mut self.peer_version;
+        streams[0].relay(
+            settings.network.magic(),
+            bytes,
+            &mut self.account.received,
+            self.to_node.end(),
+            PeerVersion::is_in,
+            |message| {
+                *version = version.or(PeerVersion::parse(message.payload));
+                None
+            },
+        );
+    }
+
+    /// Queues what the node has sent for a v1 peer.
+    fn relay_from_node(&mut self, bytes: &[u8], settings: &Settings) {
+        let Codec::V1(to_peer, streams) = &mut self.codec else {
+            return;
+        };
+        let own = OwnAddresses::new(settings, self.peer_version);
+        streams[1].relay(
+            settings.network.magic(),
+            bytes,
+            &mut self.account.sent,
+            to_peer.end(),
+            |message_type, len| settings.advertise && may_change(message_type, len),
+            |message| own.advertise(message.message_type, message.payload),
+        );
     }
 
     /// Reads the PROXY protocol header and nothing beyond it. Returns whether it is complete;
@@ -682,7 +495,6 @@ impl Link {
         settings: &Settings,
         now: Instant,
     ) -> Result<(), Close> {
-        let magic = settings.network.magic();
         let Some(peer) = &mut self.peer else {
             return Ok(());
         };
@@ -690,17 +502,16 @@ impl Link {
             return Ok(());
         }
         self.calls += u32::from(peer.readable);
-        let received = &mut self.account.received;
         let connection = match &mut self.codec {
-            Codec::V1(_, scanners) => {
-                let to_node = self.to_node.end();
-                let len = peer
-                    .append_to(to_node, scratch)
-                    .map_err(Close::PeerSocket)?;
+            Codec::V1(_, streams) => {
+                let len = peer.read(&mut scratch[..]).map_err(Close::PeerSocket)?;
+                if peer.has_ended() {
+                    streams[0].finish(self.to_node.end());
+                }
                 if len > 0 {
                     self.last_received = now;
-                    received.bytes += len as u64;
-                    scanners[0].scan(magic, &to_node[to_node.len() - len..], received);
+                    self.account.received.bytes += len as u64;
+                    self.relay_from_peer(&scratch[..len], settings);
                 }
                 return Ok(());
             }
@@ -713,7 +524,7 @@ impl Link {
         let len = len.map_err(Close::PeerSocket)?;
         if len > 0 {
             self.last_received = now;
-            received.bytes += len as u64;
+            self.account.received.bytes += len as u64;
         }
         if len > 0 || connection.has_pending_input() {
             match connection.receive(incoming, len) {
@@ -724,12 +535,11 @@ impl Link {
                     self.stage = Stage::Relaying;
                 }
                 Ok(_) => {}
+                Err(ConnectionError::V1 { .. }) if !self.may_speak_v1(settings) => {
+                    return Err(Close::V1);
+                }
                 Err(ConnectionError::V1 { received: bytes }) => {
-                    self.relay_v1(magic);
-                    if let Codec::V1(_, scanners) = &mut self.codec {
-                        scanners[0].scan(magic, &bytes, &mut self.account.received);
-                    }
-                    self.to_node.end().extend_from_slice(&bytes);
+                    self.relay_v1(&bytes, settings);
                     return Ok(());
                 }
                 Err(error) => return Err(Close::Protocol(error)),
@@ -771,61 +581,14 @@ impl Link {
             else {
                 return Ok(());
             };
+            if self.peer_version.is_none() && PeerVersion::is_in(message_type, payload.len()) {
+                self.peer_version = PeerVersion::parse(payload);
+            }
             frames.push(number, message_type, payload);
             waiting += v1::Message::HEADER_LEN + payload.len();
             self.account.received.count(message_type, payload.len());
         }
         connection.defer(incoming).map_err(open)
-    }
-
-    /// What is queued for the node, if its socket is writable.
-    pub(crate) fn pending_for_node(&self) -> Option<(RawFd, &[u8])> {
-        let node = self.node.as_ref().filter(|node| node.writable)?;
-        let bytes = self.to_node.front();
-        (!bytes.is_empty()).then_some((node.socket.as_raw_fd(), bytes))
-    }
-
-    /// The first of what is queued for the peer, if its socket is writable.
-    pub(crate) fn pending_for_peer<'a>(
-        &'a self,
-        outgoing: &'a SealBatch,
-    ) -> Option<(RawFd, &'a [u8])> {
-        let peer = self.peer.as_ref().filter(|peer| peer.writable)?;
-        let bytes = match &self.codec {
-            Codec::V1(queue, _) => queue.front(),
-            Codec::V2(connection) => connection.outbox.front(outgoing).unwrap_or_default(),
-        };
-        (!bytes.is_empty()).then_some((peer.socket.as_raw_fd(), bytes))
-    }
-
-    /// Records how much the node's socket has accepted.
-    pub(crate) fn sent_to_node(&mut self, taken: io::Result<usize>) -> Result<(), Close> {
-        match (taken, &mut self.node) {
-            (Ok(len), _) => self.to_node.written(len),
-            (Err(error), Some(node)) if error.kind() == ErrorKind::WouldBlock => {
-                node.writable = false;
-            }
-            (Err(error), _) => return Err(Close::NodeSocket(error)),
-        }
-        Ok(())
-    }
-
-    /// Records how much the peer's socket has accepted.
-    pub(crate) fn sent_to_peer(&mut self, taken: io::Result<usize>) -> Result<(), Close> {
-        match (taken, &mut self.peer) {
-            (Ok(len), _) => {
-                match &mut self.codec {
-                    Codec::V1(queue, _) => queue.written(len),
-                    Codec::V2(connection) => connection.outbox.written(len),
-                }
-                self.account.sent.bytes += len as u64;
-            }
-            (Err(error), Some(peer)) if error.kind() == ErrorKind::WouldBlock => {
-                peer.writable = false;
-            }
-            (Err(error), _) => return Err(Close::PeerSocket(error)),
-        }
-        Ok(())
     }
 
     /// Writes what is queued for the node.
@@ -857,15 +620,15 @@ impl Link {
         if is_full {
             return Ok(());
         }
-        let sent = &mut self.account.sent;
         let connection = match &mut self.codec {
-            Codec::V1(to_peer, scanners) => {
+            Codec::V1(to_peer, streams) => {
                 self.calls += u32::from(node.readable);
-                let to_peer = to_peer.end();
-                let len = node
-                    .append_to(to_peer, scratch)
-                    .map_err(Close::NodeSocket)?;
-                scanners[1].scan(magic, &to_peer[to_peer.len() - len..], sent);
+                let len = node.read(&mut scratch[..]).map_err(Close::NodeSocket)?;
+                if node.has_ended() {
+                    streams[1].finish(to_peer.end());
+                }
+                self.node_has_sent |= len > 0;
+                self.relay_from_node(&scratch[..len], settings);
                 return Ok(());
             }
             Codec::V2(connection) => connection,
@@ -873,12 +636,14 @@ impl Link {
         let has_session = connection.session().is_some();
         if !self.has_message && (has_session || self.from_node.len() < queued) {
             self.calls += u32::from(node.readable);
-            node.append_to(&mut self.from_node, scratch)
-                .map_err(Close::NodeSocket)?;
+            let len = node.append_to(&mut self.from_node, scratch);
+            self.node_has_sent |= len.map_err(Close::NodeSocket)? > 0;
         }
         if !has_session || self.from_node.is_empty() {
             return Ok(());
         }
+        let sent = &mut self.account.sent;
+        let own = OwnAddresses::new(settings, self.peer_version);
         let mut decoder = v1::Decoder::new(magic);
         let mut rest = &self.from_node[..];
         self.has_message = false;
@@ -893,7 +658,7 @@ impl Link {
             };
             let with = settings
                 .advertise
-                .then(|| advertise(message.message_type, message.payload))
+                .then(|| own.advertise(message.message_type, message.payload))
                 .flatten();
             let payload = with.as_deref().unwrap_or(message.payload);
             connection
@@ -992,39 +757,5 @@ impl Link {
             true => Close::Node,
             false => Close::Peer,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A sender that is always ahead: something is always unread.
-    #[test]
-    fn an_inbox_holds_no_more_than_what_is_unread() {
-        let mut inbox = Inbox::new(0);
-        let (mut sent, mut read) = (0_u32, 0_u32);
-        let mut room = [0; READ_LEN];
-        for _ in 0..2000 {
-            while inbox.unread() < 2 * READ_LEN {
-                inbox.bytes.end().extend_from_slice(&sent.to_le_bytes());
-                sent += 1;
-            }
-            assert_eq!(inbox.read(&mut room).unwrap(), READ_LEN);
-            for number in room.chunks_exact(4) {
-                assert_eq!(number, read.to_le_bytes());
-                read += 1;
-            }
-            assert!(inbox.bytes.memory() <= 8 * READ_LEN);
-        }
-    }
-
-    #[test]
-    fn an_inbox_requests_no_more_after_the_end() {
-        let mut inbox = Inbox::new(0);
-        assert!(inbox.can_request(READ_LEN));
-        inbox.end(Ok(()));
-        assert_eq!(inbox.read(&mut [0; 10]).unwrap(), 0);
-        assert!(!inbox.can_request(READ_LEN));
     }
 }

@@ -1,0 +1,433 @@
+//! How a link begins and ends: accepting, connecting, handshakes, the fallback to v1, closing.
+
+use crate::account::Account;
+use crate::address::canonical;
+use crate::budget::{Direction, Refusal};
+use crate::dial::{Origin, connect, is_connected, is_onion, lock};
+use crate::event::{Event, Peer};
+use crate::link::{Close, Codec, Link, Retry, Side, Stage, Transport};
+use crate::listener::{Accepted, BACKLOG, ListenerKind};
+use crate::reactor::Subject;
+use crate::socks::{self, SocksError, SocksRequest, Target};
+use crate::worker::Worker;
+use mio::net::TcpStream;
+use packetlane::bip324::{Connection, HandshakeConfig, HandshakeError};
+use socket2::SockRef;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Maximum connections accepted per turn and listener. The rest wait, so that accepting does not
+/// delay established peers.
+const MAX_ACCEPTED: usize = 8;
+
+impl Worker {
+    /// Accepts up to [`MAX_ACCEPTED`] connections from each listener.
+    pub(crate) fn accept(&mut self) {
+        for index in 0..self.listeners.len() {
+            for _ in 0..MAX_ACCEPTED {
+                let next = self.listeners.accept(index, &self.shared.reserved_fd);
+                let Some(Accepted { kind, socket, from }) = next else {
+                    break;
+                };
+                match (socket, kind.direction()) {
+                    (Some(socket), _) => self.admit(kind, socket, from),
+                    (None, Direction::Inbound) => self.refuse(kind, from, Refusal::Files),
+                    (None, Direction::Outbound) => self.refuse(kind, from, Refusal::OutboundFiles),
+                }
+            }
+        }
+    }
+
+    /// Accepts the last connections in the queues and closes the listeners.
+    pub(crate) fn close_listeners(&mut self) {
+        for _ in 0..=BACKLOG as usize / MAX_ACCEPTED {
+            self.listeners.try_all();
+            self.accept();
+        }
+        self.listeners.close();
+    }
+
+    /// Whether connections begin with a PROXY protocol header.
+    fn expects_proxy_header(&self, kind: ListenerKind) -> bool {
+        let inbound = self.settings.inbound;
+        matches!(kind, ListenerKind::Inbound)
+            && inbound.is_some_and(|inbound| inbound.proxy_protocol)
+    }
+
+    /// Reports a connection that never became a link.
+    fn refuse(&mut self, kind: ListenerKind, from: SocketAddr, refusal: Refusal) {
+        let peer = Peer {
+            id: 0,
+            address: Target::Address(from),
+            node_address: None,
+            direction: kind.direction(),
+            transport: Transport::Unknown,
+            session_id: None,
+            decoys: 0,
+            age: Duration::ZERO,
+            account: Account::default(),
+        };
+        (self.event_sink)(&peer, &Event::Refused(refusal));
+    }
+
+    fn admit(&mut self, kind: ListenerKind, socket: TcpStream, from: SocketAddr) {
+        let direction = kind.direction();
+        let has_address = match kind {
+            // A load balancer has not told the client's address yet.
+            ListenerKind::Inbound => !self.expects_proxy_header(kind),
+            // Before the password is known, the client may be anybody.
+            ListenerKind::Socks => self.settings.socks_user.is_some(),
+            ListenerKind::Transparent => false,
+        };
+        let address = has_address.then_some(from.ip());
+        let limits = &self.settings.limits;
+        let permit = match self.shared.budget.admit(direction, address, limits) {
+            Ok(permit) => permit,
+            Err(refusal) => return self.refuse(kind, from, refusal),
+        };
+        let _ = socket.set_nodelay(true);
+        let id = self.next_id;
+        self.next_id += self.settings.workers.get() as u64;
+        let side = Side::new(socket);
+        let mut link = match kind {
+            ListenerKind::Inbound => {
+                Link::inbound(id, permit, side, from, self.expects_proxy_header(kind))
+            }
+            ListenerKind::Socks => Link::outbound(id, permit, side, from, None),
+            ListenerKind::Transparent => {
+                let Some(to) = original_target(&side.socket) else {
+                    return;
+                };
+                Link::outbound(id, permit, side, from, Some(Target::Address(to)))
+            }
+        };
+        let number = self.links.vacant_key();
+        let registered = match (&mut link.peer, &mut link.node) {
+            (Some(peer), _) => {
+                let added = self.reactor.add(peer, Subject::Peer(number));
+                added.map_err(Close::PeerSocket)
+            }
+            (None, Some(node)) => {
+                let added = self.reactor.add(node, Subject::Node(number));
+                added.map_err(Close::NodeSocket)
+            }
+            (None, None) => Ok(()),
+        };
+        self.links.insert(link);
+        self.wake(number);
+        let started = registered.and_then(|()| match kind {
+            ListenerKind::Transparent => self.dial(number),
+            ListenerKind::Inbound | ListenerKind::Socks => Ok(()),
+        });
+        if let Err(close) = started {
+            self.close(number, close);
+        }
+    }
+
+    /// Continues after the PROXY protocol header told the peer's address.
+    fn proxy_header_read(&mut self, number: usize) -> Result<(), Close> {
+        let link = &mut self.links[number];
+        let Target::Address(from) = link.address else {
+            return Ok(());
+        };
+        match link.permit.set_address(from.ip(), &self.settings.limits) {
+            Ok(()) => link.stage = Stage::AwaitingFirstByte,
+            Err(refusal) => {
+                if let Some(gone) = self.remove(number) {
+                    let refused = Peer { id: 0, ..gone };
+                    (self.event_sink)(&refused, &Event::Refused(refusal));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the v2 handshake.
+    fn start_handshake(
+        &mut self,
+        number: usize,
+        begin: fn(HandshakeConfig) -> Result<Connection, HandshakeError>,
+    ) -> Result<(), Close> {
+        let magic = self.settings.network.magic();
+        let config = HandshakeConfig::random(magic, self.settings.engine);
+        let connection = config.and_then(begin).map_err(Close::NoHandshake)?;
+        let link = &mut self.links[number];
+        link.codec = Codec::V2(Box::new(connection));
+        link.stage = Stage::Handshaking;
+        Ok(())
+    }
+
+    /// Advances a link that cannot relay messages yet.
+    pub(crate) fn set_up(&mut self, number: usize) -> Result<(), Close> {
+        let Some(link) = self.links.get_mut(number) else {
+            return Ok(());
+        };
+        match &mut link.stage {
+            Stage::ReadingProxyHeader(_) => match link.read_proxy_header()? {
+                true => self.proxy_header_read(number),
+                false => Ok(()),
+            },
+            Stage::AwaitingFirstByte => {
+                match link.peer.as_ref().is_some_and(|peer| peer.readable) {
+                    true => self.start_handshake(number, Connection::responder),
+                    false => Ok(()),
+                }
+            }
+            Stage::ReadingSocksRequest(server) => {
+                if let Some(node) = &mut link.node {
+                    node.append_to(&mut link.from_node, &mut self.turn.scratch)
+                        .map_err(Close::NodeSocket)?;
+                }
+                let user = self.settings.socks_user;
+                let received = server.receive(&mut link.from_node, user, link.to_node.end());
+                let Some(request) = received.map_err(Close::Socks)? else {
+                    return Ok(());
+                };
+                link.permit.authenticate();
+                link.credentials = server.credentials.take();
+                link.only_resolves = matches!(request, SocksRequest::Resolve(_));
+                let (SocksRequest::Connect(target) | SocksRequest::Resolve(target)) = request;
+                link.address = target;
+                self.dial(number)
+            }
+            Stage::Connecting => {
+                let Some(peer) = &link.peer else {
+                    return Ok(());
+                };
+                let has_event = peer.readable || peer.writable;
+                if !has_event || !is_connected(&peer.socket).map_err(Close::PeerSocket)? {
+                    return Ok(());
+                }
+                let Codec::V1(to_peer, _) = &mut link.codec else {
+                    return Ok(());
+                };
+                if !link.via_proxy {
+                    return self.reached(number);
+                }
+                let (target, credentials) = (link.address.clone(), link.credentials.clone());
+                let client = socks::Client::new(target, credentials, to_peer.end());
+                link.stage = Stage::ProxyHandshake(client, Vec::new());
+                link.write_peer(&self.turn.outgoing)
+            }
+            Stage::ProxyHandshake(client, received) => {
+                let (Some(peer), Codec::V1(to_peer, _)) = (&mut link.peer, &mut link.codec) else {
+                    return Ok(());
+                };
+                peer.append_to(received, &mut self.turn.scratch)
+                    .map_err(Close::PeerSocket)?;
+                let connected = client.receive(received, to_peer.end());
+                if connected.map_err(Close::Socks)? {
+                    // Whoever is connected to waits for the first message, so a peer must be silent
+                    // here.
+                    if !received.is_empty() {
+                        return Err(Close::Socks(SocksError::Trailing));
+                    }
+                    return self.reached(number);
+                }
+                if peer.has_ended() {
+                    return Err(Close::Peer);
+                }
+                link.write_peer(&self.turn.outgoing)
+            }
+            Stage::Resolving | Stage::Handshaking | Stage::Relaying => Ok(()),
+        }
+    }
+
+    /// Starts connecting to a link's peer; looks its name up first if necessary.
+    fn dial(&mut self, number: usize) -> Result<(), Close> {
+        let link = &mut self.links[number];
+        // .onion names must never reach another resolver.
+        match &link.address {
+            &Target::Address(address) if link.only_resolves => {
+                Err(self.resolved(number, &[address]))
+            }
+            &Target::Address(address) => self.connect_peer(number, address),
+            Target::Name(name, _) if is_onion(name) && link.only_resolves => Err(Close::Name(
+                io::Error::other(".onion names have no IP address"),
+            )),
+            Target::Name(name, _) if is_onion(name) => {
+                link.via_proxy = true;
+                let tor = self.settings.tor.ok_or(Close::NoTor)?;
+                self.connect_peer(number, tor)
+            }
+            Target::Name(name, port) => {
+                link.stage = Stage::Resolving;
+                let (id, results) = (link.id, self.lookups.0.clone());
+                let waker = Arc::clone(&self.reactor.waker);
+                let lookup = self.shared.resolver.request(name, *port, move |addresses| {
+                    let _ = results.send((id, number, addresses));
+                    // If the wake-up fails, the answer is noticed within a second.
+                    let _ = waker.wake();
+                });
+                link.lookup = Some(lookup.map_err(Close::Name)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers a Tor RESOLVE request, with an IPv4 address if there is one: btcd accepts nothing
+    /// else. The connection ends with that.
+    fn resolved(&mut self, number: usize, addresses: &[SocketAddr]) -> Close {
+        let link = &mut self.links[number];
+        link.owes_reply = false;
+        let best = addresses.iter().find(|address| address.is_ipv4());
+        if let Some(address) = best.or(addresses.first()) {
+            let reply = socks::Reply::resolved(address.ip());
+            link.to_node.end().extend_from_slice(&reply);
+        }
+        Close::Resolved
+    }
+
+    /// Starts connecting to a link's peer, or to the proxy that reaches it.
+    fn connect_peer(&mut self, number: usize, route: SocketAddr) -> Result<(), Close> {
+        let link = &mut self.links[number];
+        link.route = Some(route);
+        link.attempt_started = Instant::now();
+        let mut side = Side::new(connect(route, Origin::Any).map_err(Close::PeerSocket)?);
+        let added = self.reactor.add(&mut side, Subject::Peer(number));
+        added.map_err(Close::PeerSocket)?;
+        let link = &mut self.links[number];
+        link.stage = Stage::Connecting;
+        link.peer = Some(side);
+        Ok(())
+    }
+
+    /// Starts connecting to the next address of the peer's name, if there is one.
+    fn connect_next(&mut self, number: usize) -> Result<(), Close> {
+        match self.links[number].next_addresses.pop() {
+            Some(address) => self.connect_peer(number, address),
+            None => Ok(()),
+        }
+    }
+
+    /// Continues once TCP to the peer is connected: starts the v2 handshake, or v1 if that is known
+    /// to be the only option.
+    fn reached(&mut self, number: usize) -> Result<(), Close> {
+        let now = Instant::now();
+        let link = &mut self.links[number];
+        link.fell_back |=
+            link.may_speak_v1(&self.settings) && lock(&self.shared.known).has(&link.address, now);
+        if link.fell_back {
+            self.links[number].relay_v1(&[], &self.settings);
+        } else {
+            self.start_handshake(number, Connection::initiator)?;
+        }
+        let link = &mut self.links[number];
+        link.attempt_started = now;
+        if std::mem::take(&mut link.owes_reply) {
+            let reply = socks::Reply::SUCCEEDED.wire();
+            link.to_node.end().extend_from_slice(&reply);
+        }
+        Ok(())
+    }
+
+    /// Handles finished name lookups.
+    pub(crate) fn finish_lookups(&mut self) {
+        while let Ok((id, number, found)) = self.lookups.1.try_recv() {
+            // The link may have ended, and another may have its number.
+            let Some(link) = self.links.get_mut(number).filter(|link| link.id == id) else {
+                continue;
+            };
+            link.lookup = None;
+            let connecting = match found {
+                Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
+                Ok(addresses) => {
+                    link.next_addresses = addresses;
+                    link.next_addresses.reverse();
+                    self.connect_next(number)
+                }
+                Err(error) => Err(Close::Name(error)),
+            };
+            match connecting {
+                Ok(()) => self.wake(number),
+                Err(close) => self.close(number, close),
+            }
+        }
+    }
+
+    /// Closes links, each for its first listed cause: what failed once may fail again in the same
+    /// turn.
+    pub(crate) fn close_all(&mut self, mut closes: Vec<(usize, Close)>) {
+        // The sort is stable: the first cause stays first.
+        closes.sort_by_key(|(number, _)| *number);
+        closes.dedup_by_key(|(number, _)| *number);
+        for (number, close) in closes {
+            self.close(number, close);
+        }
+    }
+
+    /// Closes a link, unless its peer can be retried.
+    pub(crate) fn close(&mut self, number: usize, mut close: Close) {
+        while let Some(link) = self.links.get_mut(number)
+            && let Some(retry) = link.retry(&close, &self.settings)
+        {
+            link.peer = None;
+            let tried = match retry {
+                Retry::NextAddress => self.connect_next(number),
+                Retry::V1 => self.fall_back(number),
+            };
+            match tried {
+                Ok(()) => return self.wake(number),
+                Err(error) => close = error,
+            }
+        }
+        self.end(number, close);
+    }
+
+    /// Connects to a link's peer again, to speak v1.
+    fn fall_back(&mut self, number: usize) -> Result<(), Close> {
+        let link = &mut self.links[number];
+        link.fell_back = true;
+        link.codec = Codec::v1();
+        link.stage = Stage::Connecting;
+        link.next_addresses.clear();
+        (self.event_sink)(&link.snapshot(), &Event::FellBack);
+        match link.route {
+            Some(route) => self.connect_peer(number, route),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn end(&mut self, number: usize, mut close: Close) {
+        let Some(link) = self.links.get_mut(number) else {
+            return;
+        };
+        if link.is_refused_by_node(&close) {
+            close = Close::NodeRefused;
+        }
+        if link.owes_reply
+            && let Some(reply) = close.reply()
+        {
+            link.to_node.end().extend_from_slice(&reply.wire());
+        }
+        // The node still gets every complete message.
+        let _ = link.write_node();
+        if let Some(gone) = self.remove(number) {
+            (self.event_sink)(&gone, &Event::Closed(close));
+        }
+    }
+
+    /// Closes a link's sockets and removes it. Returns its last snapshot.
+    fn remove(&mut self, number: usize) -> Option<Peer> {
+        let link = self.links.try_remove(number)?;
+        self.memory.change(link.direction, link.held, 0);
+        self.turns.add(&link.account, link.ignored());
+        Some(link.snapshot())
+    }
+}
+
+/// The original destination of a redirected connection.
+fn original_target(socket: &TcpStream) -> Option<SocketAddr> {
+    // An IPv4 connection is in the IPv4 firewall's table, even at a dual-stack listener.
+    let here = canonical(socket.local_addr().ok()?);
+    let socket = SockRef::from(socket);
+    let target = match here {
+        SocketAddr::V4(_) => socket.original_dst_v4(),
+        SocketAddr::V6(_) => socket.original_dst_v6(),
+    };
+    // A client that connects to the listener directly would otherwise be connected to itself.
+    let target = canonical(target.ok()?.as_socket()?);
+    (target != here).then_some(target)
+}

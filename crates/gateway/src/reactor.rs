@@ -1,0 +1,115 @@
+//! The event queue of a thread, and the links that may have something to do.
+
+use crate::link::{Link, Side};
+use mio::event::Source;
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Wakes the thread for a request or the result of a lookup.
+const WAKER: Token = Token(usize::MAX);
+
+/// The first token of the listeners.
+const LISTENERS: usize = usize::MAX - 4;
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The listener with this index.
+    Listener(usize),
+    /// The peer's socket of the link with this number.
+    Peer(usize),
+    /// The node's socket of the link with this number.
+    Node(usize),
+}
+
+impl Subject {
+    fn token(self) -> Token {
+        Token(match self {
+            Self::Listener(index) => LISTENERS + index,
+            Self::Peer(number) => 2 * number,
+            Self::Node(number) => 2 * number + 1,
+        })
+    }
+
+    /// What an event with this token is about; `None` for a wake-up.
+    pub(crate) fn of(token: Token) -> Option<Self> {
+        match token {
+            WAKER => None,
+            Token(token) if token >= LISTENERS => Some(Self::Listener(token - LISTENERS)),
+            Token(token) if token % 2 == 0 => Some(Self::Peer(token / 2)),
+            Token(token) => Some(Self::Node(token / 2)),
+        }
+    }
+}
+
+/// A thread's event queue.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    poll: Poll,
+    pub(crate) waker: Arc<Waker>,
+    /// Links that may have something to read or write.
+    ready: Vec<usize>,
+}
+
+impl Reactor {
+    pub(crate) fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        Ok(Self {
+            poll,
+            waker,
+            ready: Vec::new(),
+        })
+    }
+
+    /// Reports from now on when a listener has a connection.
+    pub(crate) fn add_listener(&self, socket: &mut impl Source, index: usize) -> io::Result<()> {
+        let token = Subject::Listener(index).token();
+        self.poll
+            .registry()
+            .register(socket, token, Interest::READABLE)
+    }
+
+    /// Reports from now on when a link's socket becomes readable or writable.
+    pub(crate) fn add(&self, side: &mut Side, subject: Subject) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        registry.register(&mut side.socket, subject.token(), interest)
+    }
+
+    /// Reports nothing more. A socket that closes needs no such call.
+    pub(crate) fn remove(&self, socket: &mut impl Source) -> io::Result<()> {
+        self.poll.registry().deregister(socket)
+    }
+
+    /// Waits until there are events, for at most `timeout`.
+    pub(crate) fn wait(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
+        match self.poll.poll(events, Some(timeout)) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Schedules a link for the next turn.
+    pub(crate) fn wake(&mut self, number: usize, link: &mut Link) {
+        if !std::mem::replace(&mut link.is_ready, true) {
+            self.ready.push(number);
+        }
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The links that are scheduled, each once: a link may have ended, and a new one with its number
+    /// may be listed twice.
+    pub(crate) fn take_ready(&mut self, links: &mut Slab<Link>) -> Vec<usize> {
+        let is_waiting = |link: &mut Link| std::mem::take(&mut link.is_ready);
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.retain(|&number| links.get_mut(number).is_some_and(is_waiting));
+        ready
+    }
+}

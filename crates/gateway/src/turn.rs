@@ -1,0 +1,240 @@
+//! What a thread does with the links that are ready: it reads the peers, opens all packets in one
+//! batch, translates the messages and writes them to the nodes; then it reads the nodes, seals all
+//! packets in one batch and writes them to the peers.
+
+use crate::account::Turns;
+use crate::budget::Direction;
+use crate::dial::{connect, is_connected, lock};
+use crate::event::Event;
+use crate::link::{Close, READ_LEN, Scratch, Side};
+use crate::proxy_protocol::header;
+use crate::reactor::Subject;
+use crate::settings::PeerSource;
+use crate::socks::Target;
+use crate::translate::Frames;
+use crate::worker::Worker;
+use packetlane::bitcoin::v1;
+use packetlane::sha256d::Hasher;
+use packetlane::{OpenBatch, SealBatch};
+use std::time::Instant;
+
+/// Maximum links per turn that are still in a stage before
+/// [`Stage::Relaying`](crate::link::Stage::Relaying). The key exchange is the most expensive step
+/// (about 100 us), and it delays established peers.
+const MAX_SETUPS: usize = 2;
+
+/// What a turn works with, kept from one to the next.
+pub(crate) struct Turn {
+    pub(crate) incoming: OpenBatch,
+    pub(crate) outgoing: SealBatch,
+    pub(crate) scratch: Box<Scratch>,
+    pub(crate) hasher: Hasher,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self {
+            incoming: OpenBatch::new(),
+            outgoing: SealBatch::new(),
+            scratch: Box::new([0; READ_LEN]),
+            hasher: Hasher::best(),
+        }
+    }
+}
+
+impl Worker {
+    /// Runs one turn and returns the links that took part. Links with more work are scheduled for
+    /// the next turn.
+    pub(crate) fn run_turn(&mut self) -> Vec<usize> {
+        let now = Instant::now();
+        let mut all = self.reactor.take_ready(&mut self.links);
+        let links = &self.links;
+        // Established links first, then the node's own connections that are being set up. So any
+        // number of strangers cannot delay either.
+        all.sort_by_key(|&number| {
+            let link = &links[number];
+            (!link.is_relaying(), link.direction == Direction::Inbound)
+        });
+        let relaying = all.partition_point(|&number| links[number].is_relaying());
+        let limit = all.len().min(relaying + MAX_SETUPS);
+        for number in all.drain(limit..) {
+            self.wake(number);
+        }
+        let mut waiting = all.as_slice();
+        while !waiting.is_empty() {
+            let taken = self.relay_to_node(waiting, now);
+            let (numbers, later) = waiting.split_at(taken);
+            waiting = later;
+            let mut numbers = numbers;
+            while !numbers.is_empty() {
+                let taken = self.relay_to_peers(numbers);
+                numbers = &numbers[taken..];
+            }
+        }
+        all
+    }
+
+    /// Reads peers until the batch is full, and relays their messages to the node. Returns how many
+    /// links it handled.
+    fn relay_to_node(&mut self, waiting: &[usize], now: Instant) -> usize {
+        let mut taken = 0;
+        let mut closes = Vec::new();
+        for &number in waiting {
+            if self.turn.incoming.bytes_used() >= self.settings.limits.batch {
+                break;
+            }
+            taken += 1;
+            if let Err(close) = self.set_up(number) {
+                closes.push((number, close));
+                continue;
+            }
+            let Some(link) = self.links.get_mut(number) else {
+                continue;
+            };
+            if link.is_batched()
+                && let Err(close) = link.read_peer(
+                    &mut self.turn.incoming,
+                    &mut self.turn.scratch,
+                    &self.settings,
+                    now,
+                )
+            {
+                closes.push((number, close));
+                continue;
+            }
+            if link.fell_back
+                && let Some(version) = link.peer_version
+            {
+                link.fell_back = false;
+                let mut known = lock(&self.shared.known);
+                match version.has_v2() {
+                    // Something else was wrong with the attempt over v2.
+                    true => known.remove(&link.address),
+                    false => known.add(&link.address, now),
+                }
+            }
+            if link.is_relaying() {
+                link.permit.handshake_done();
+            }
+        }
+        let numbers = &waiting[..taken];
+        Turns::count(&mut self.turns.opened, self.turn.incoming.len());
+        let before = Instant::now();
+        self.settings.engine.open(&mut self.turn.incoming);
+        self.turns.encryption += before.elapsed();
+        let mut frames = Frames::default();
+        for &number in numbers {
+            let limits = &self.settings.limits;
+            if let Some(link) = self.links.get_mut(number)
+                && let Err(close) = link.packets(number, &self.turn.incoming, &mut frames, limits)
+            {
+                closes.push((number, close));
+            }
+        }
+        let links = &mut self.links;
+        let magic = self.settings.network.magic();
+        let before = Instant::now();
+        frames.write(
+            &self.turn.hasher,
+            |number, message_type, payload, checksum| {
+                let to_node = links[number].to_node.end();
+                v1::Message::new(message_type, payload)
+                    .encode_with_checksum(magic, checksum, to_node);
+            },
+        );
+        self.turns.framing += before.elapsed();
+        self.turn.incoming.clear();
+        for &number in numbers {
+            if let Err(close) = self.reach_node(number) {
+                closes.push((number, close));
+            }
+        }
+        self.close_all(closes);
+        taken
+    }
+
+    /// Connects to the node once the peer's handshake is done, and writes what is queued for it.
+    fn reach_node(&mut self, number: usize) -> Result<(), Close> {
+        let Some(link) = self.links.get_mut(number) else {
+            return Ok(());
+        };
+        if link.node.is_none()
+            && link.is_relaying()
+            && let (Some(inbound), Target::Address(from)) = (self.settings.inbound, &link.address)
+        {
+            let (node, origin) = self.shared.route_to_node(&inbound, *from);
+            if inbound.source == PeerSource::ProxyProtocol {
+                link.to_node.begin_with(&header(*from, inbound.listen));
+            }
+            let socket = connect(node, origin).map_err(|error| self.shared.node_failed(error))?;
+            let mut side = Side::new(socket);
+            let added = self.reactor.add(&mut side, Subject::Node(number));
+            added.map_err(Close::NodeSocket)?;
+            link.node = Some(side);
+        }
+        if !link.is_connected
+            && link.is_relaying()
+            && let Some(node) = &link.node
+            && node.writable
+        {
+            let connected = is_connected(&node.socket);
+            if !connected.map_err(|error| self.shared.node_failed(error))? {
+                return Ok(());
+            }
+            link.is_connected = true;
+            if link.direction == Direction::Inbound {
+                link.node_address = node.socket.local_addr().ok();
+                self.shared.node_answered();
+            }
+            (self.event_sink)(&link.snapshot(), &Event::Connected);
+        }
+        self.links[number].write_node()
+    }
+
+    /// Reads the node for these links until the batch is full, and relays its messages to the
+    /// peers. Returns how many links it handled.
+    fn relay_to_peers(&mut self, numbers: &[usize]) -> usize {
+        let mut taken = 0;
+        let mut closes = Vec::new();
+        for &number in numbers {
+            if self.turn.outgoing.bytes_used() >= self.settings.limits.batch {
+                break;
+            }
+            taken += 1;
+            if let Some(link) = self.links.get_mut(number)
+                && link.is_batched()
+                && let Err(close) = link.read_node(
+                    &mut self.turn.outgoing,
+                    &mut self.turn.scratch,
+                    &self.settings,
+                )
+            {
+                closes.push((number, close));
+            }
+        }
+        Turns::count(&mut self.turns.sealed, self.turn.outgoing.len());
+        let before = Instant::now();
+        self.settings.engine.seal(&mut self.turn.outgoing);
+        self.turns.encryption += before.elapsed();
+        for &number in &numbers[..taken] {
+            let Some(link) = self.links.get_mut(number) else {
+                continue;
+            };
+            let written = link.write_node().and_then(|()| match link.is_batched() {
+                true => link.write_peer(&self.turn.outgoing),
+                false => Ok(()),
+            });
+            if let Err(close) = written {
+                closes.push((number, close));
+            } else if let Some(close) = link.forward_eof() {
+                closes.push((number, close));
+            } else if link.has_pending_work(&self.settings.limits) {
+                self.wake(number);
+            }
+            self.links[number].hold(&mut self.memory);
+        }
+        self.turn.outgoing.clear();
+        self.close_all(closes);
+        taken
+    }
+}
