@@ -1,7 +1,6 @@
 //! Tells others that the node has v2 now: the service bit in its `version`, and in entries of `addr`
 //! and `addrv2` that are its own address.
 
-use crate::settings::Settings;
 use packetlane::bitcoin::message::MessageType;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -141,12 +140,8 @@ pub(crate) struct OwnAddresses<'a> {
 }
 
 impl<'a> OwnAddresses<'a> {
-    /// What a peer sees counts only if the gateway accepts peers.
-    pub(crate) fn new(settings: &'a Settings, peer: Option<PeerVersion>) -> Self {
-        Self {
-            external: &settings.external,
-            peer: peer.filter(|_| settings.inbound.is_some()),
-        }
+    pub(crate) fn new(external: &'a [NodeAddress], peer: Option<PeerVersion>) -> Self {
+        Self { external, peer }
     }
 
     fn have(&self, address: NodeAddress) -> bool {

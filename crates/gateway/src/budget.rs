@@ -37,6 +37,9 @@ pub enum Refusal {
     HalfOpenAddress,
     /// [`Limits::half_open_group`](crate::Limits::half_open_group).
     HalfOpenGroup,
+    /// The address is not in [`Settings::allowed`](crate::Settings::allowed), or is in
+    /// [`Settings::denied`](crate::Settings::denied).
+    Denied,
     /// The process or the system has too many open files.
     Files,
     /// [`Limits::outbound_connections`](crate::Limits::outbound_connections).
@@ -52,6 +55,7 @@ names! {
         Self::HalfOpen => "half-open",
         Self::HalfOpenAddress => "half-open-address",
         Self::HalfOpenGroup => "half-open-group",
+        Self::Denied => "denied",
         Self::Files => "files",
         Self::OutboundConnections => "outbound-connections",
         Self::OutboundFiles => "outbound-files",
@@ -90,7 +94,31 @@ impl Connections {
     }
 }
 
+/// What the connections of all threads use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Inbound connections whose handshake is not done.
+    pub half_open: usize,
+    /// Bytes queued in inbound connections, as last published by the threads.
+    pub memory: usize,
+    /// Bytes queued in the node's own connections.
+    pub outbound_memory: usize,
+    /// Peers that are remembered as speaking v1 only.
+    pub known_v1: usize,
+}
+
 impl Budget {
+    /// What is used now, without the peers that are remembered.
+    pub(crate) fn usage(&self) -> Usage {
+        let memory = |direction: Direction| self.memory[direction as usize].load(Relaxed);
+        Usage {
+            half_open: lock(&self.connections).half_open.all(),
+            memory: memory(Direction::Inbound),
+            outbound_memory: memory(Direction::Outbound),
+            known_v1: 0,
+        }
+    }
+
     /// Reserves a slot for one more connection. `address` is that of an inbound peer, if no load
     /// balancer has yet to tell it, or that of a SOCKS client that must show a password.
     pub(crate) fn admit(

@@ -253,6 +253,10 @@ impl KnownV1 {
         self.order.push_back(peer.clone());
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.until.len()
+    }
+
     pub(crate) fn remove(&mut self, peer: &Target) {
         self.until.remove(peer);
     }

@@ -2,6 +2,7 @@
 
 use crate::account::Turns;
 use crate::address::Secret;
+use crate::budget::Usage;
 use crate::dial::{Resolver, check_foreign, lock};
 use crate::event::{Event, NodeState, Peer};
 use crate::listener::{BACKLOG, Listener, ListenerKind, Listeners};
@@ -229,6 +230,15 @@ impl Gateway {
     #[must_use]
     pub fn node(&self) -> NodeState {
         *lock(&self.shared.node)
+    }
+
+    /// What the connections of all threads use now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            known_v1: lock(&self.shared.known).len(),
+            ..self.shared.budget.usage()
+        }
     }
 
     /// Returns a function that finds out whether the node accepts connections, for at most two
@@ -509,6 +519,7 @@ mod tests {
     ) -> (Gateway, SocketAddr) {
         let mut settings = Settings {
             socks: Some(([127, 0, 0, 1], 0).into()),
+            advertise: false,
             ..Settings::new(Network::Regtest, Engine::detect().unwrap())
         };
         // So that each address gets one second.

@@ -17,6 +17,7 @@
 #[macro_use]
 mod names;
 
+mod access;
 mod account;
 mod address;
 mod advertise;
@@ -42,12 +43,13 @@ mod worker;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use access::{AddressSet, Network, NetworkError};
 pub use account::{Account, Traffic, Turns, TypeCount};
 pub use advertise::{NodeAddress, NodeAddressError};
-pub use budget::{Direction, Refusal};
+pub use budget::{Direction, Refusal, Usage};
 pub use event::{Event, NodeState, Peer};
 pub use gateway::{Gateway, GatewayError};
 pub use link::{Close, Transport};
 pub use proxy_protocol::ProxyProtocolError;
 pub use settings::{Inbound, Limits, PeerSource, Settings, V2Only};
-pub use socks::{SocksError, SocksUser, Target};
+pub use socks::{Credentials, SocksError, SocksUser, Target};

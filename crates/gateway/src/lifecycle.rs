@@ -18,6 +18,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long a node that has asked for a peer may be silent before it is taken for one that speaks
+/// v1. Nodes send their first message at once.
+const NODE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Maximum connections accepted per turn and listener. The rest wait, so that accepting does not
 /// delay established peers.
 const MAX_ACCEPTED: usize = 8;
@@ -82,6 +86,9 @@ impl Worker {
             ListenerKind::Transparent => false,
         };
         let address = has_address.then_some(from.ip());
+        if direction == Direction::Inbound && address.is_some_and(|ip| !self.settings.admits(ip)) {
+            return self.refuse(kind, from, Refusal::Denied);
+        }
         let limits = &self.settings.limits;
         let permit = match self.shared.budget.admit(direction, address, limits) {
             Ok(permit) => permit,
@@ -132,7 +139,11 @@ impl Worker {
         let Target::Address(from) = link.address else {
             return Ok(());
         };
-        match link.permit.set_address(from.ip(), &self.settings.limits) {
+        let admitted = match self.settings.admits(from.ip()) {
+            true => link.permit.set_address(from.ip(), &self.settings.limits),
+            false => Err(Refusal::Denied),
+        };
+        match admitted {
             Ok(()) => link.stage = Stage::AwaitingFirstByte,
             Err(refusal) => {
                 if let Some(gone) = self.remove(number) {
@@ -231,6 +242,26 @@ impl Worker {
                 }
                 link.write_peer(&self.turn.outgoing)
             }
+            Stage::AwaitingNode => {
+                let Some(node) = &mut link.node else {
+                    return Ok(());
+                };
+                node.append_to(&mut link.from_node, &mut self.turn.scratch)
+                    .map_err(Close::NodeSocket)?;
+                let has_ended = node.has_ended();
+                let magic = self.settings.network.magic();
+                let seen = link.from_node.len().min(magic.len());
+                if link.from_node[..seen] != magic[..seen] {
+                    link.node_speaks_v2 = true;
+                    link.relay_v1(&[], &self.settings);
+                } else if seen == magic.len() || link.attempt_started.elapsed() > NODE_PATIENCE {
+                    link.attempt_started = Instant::now();
+                    return self.start_handshake(number, Connection::initiator);
+                } else if has_ended {
+                    return Err(Close::Node);
+                }
+                Ok(())
+            }
             Stage::Resolving | Stage::Handshaking | Stage::Relaying => Ok(()),
         }
     }
@@ -238,21 +269,33 @@ impl Worker {
     /// Starts connecting to a link's peer; looks its name up first if necessary.
     fn dial(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
-        // .onion names must never reach another resolver.
-        match &link.address {
-            &Target::Address(address) if link.only_resolves => {
+        let settings = &self.settings;
+        let is_onion = matches!(&link.address, Target::Name(name, _) if is_onion(name));
+        let proxy = match is_onion {
+            true => settings.tor.or(settings.proxy),
+            false => settings.proxy,
+        };
+        match (&link.address, proxy) {
+            (&Target::Address(address), _) if link.only_resolves => {
                 Err(self.resolved(number, &[address]))
             }
-            &Target::Address(address) => self.connect_peer(number, address),
-            Target::Name(name, _) if is_onion(name) && link.only_resolves => Err(Close::Name(
+            // These must never reach another resolver.
+            (Target::Name(..), _) if is_onion && link.only_resolves => Err(Close::Name(
                 io::Error::other(".onion names have no IP address"),
             )),
-            Target::Name(name, _) if is_onion(name) => {
+            (Target::Name(..), Some(_)) if link.only_resolves => Err(Close::Name(
+                io::Error::other("names are resolved by the proxy alone"),
+            )),
+            (_, Some(proxy)) => {
                 link.via_proxy = true;
-                let tor = self.settings.tor.ok_or(Close::NoTor)?;
-                self.connect_peer(number, tor)
+                if settings.proxy == Some(proxy) && settings.proxy_user.is_some() {
+                    link.credentials.clone_from(&settings.proxy_user);
+                }
+                self.connect_peer(number, proxy)
             }
-            Target::Name(name, port) => {
+            (Target::Name(..), None) if is_onion => Err(Close::NoTor),
+            (&Target::Address(address), None) => self.connect_peer(number, address),
+            (Target::Name(name, port), None) => {
                 link.stage = Stage::Resolving;
                 let (id, results) = (link.id, self.lookups.0.clone());
                 let waker = Arc::clone(&self.reactor.waker);
@@ -302,19 +345,17 @@ impl Worker {
         }
     }
 
-    /// Continues once TCP to the peer is connected: starts the v2 handshake, or v1 if that is known
-    /// to be the only option.
+    /// Continues once TCP to the peer is connected: with v1 if that is known to be the only option,
+    /// else with v2, once the node has shown that it speaks v1.
     fn reached(&mut self, number: usize) -> Result<(), Close> {
         let now = Instant::now();
         let link = &mut self.links[number];
         link.fell_back |=
             link.may_speak_v1(&self.settings) && lock(&self.shared.known).has(&link.address, now);
-        if link.fell_back {
-            self.links[number].relay_v1(&[], &self.settings);
-        } else {
-            self.start_handshake(number, Connection::initiator)?;
+        match link.fell_back {
+            true => link.relay_v1(&[], &self.settings),
+            false => link.stage = Stage::AwaitingNode,
         }
-        let link = &mut self.links[number];
         link.attempt_started = now;
         if std::mem::take(&mut link.owes_reply) {
             let reply = socks::Reply::SUCCEEDED.wire();

@@ -1,11 +1,13 @@
 //! Settings and limits of a gateway.
 
+use crate::access::AddressSet;
 use crate::advertise::NodeAddress;
-use crate::socks::SocksUser;
+use crate::socks::{Credentials, SocksUser};
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a gateway. At least one of `inbound`, `socks` and `transparent` must be set.
@@ -16,7 +18,7 @@ pub struct Settings {
     /// Address of the SOCKS5 server through which the node connects to peers.
     pub socks: Option<SocketAddr>,
     /// The user and password that clients of `socks` must show. If `None`, anyone may use it, and
-    /// credentials are passed on to the proxy at `tor`.
+    /// credentials are passed on to the upstream proxy.
     pub socks_user: Option<SocksUser>,
     /// Address that accepts connections of the node's that a firewall redirects.
     pub transparent: Option<SocketAddr>,
@@ -24,7 +26,11 @@ pub struct Settings {
     pub v2_only: Option<V2Only>,
     /// Which peers that the node connects to must speak v2.
     pub outbound_v2_only: Option<V2Only>,
-    /// SOCKS5 server for `.onion` names.
+    /// SOCKS5 server through which all peers are reached. It also resolves names.
+    pub proxy: Option<SocketAddr>,
+    /// User and password for `proxy`. If `None`, those that the node sends are passed on.
+    pub proxy_user: Option<Credentials>,
+    /// SOCKS5 server for `.onion` names, instead of `proxy`.
     pub tor: Option<SocketAddr>,
     /// The Bitcoin network.
     pub network: Network,
@@ -42,6 +48,10 @@ pub struct Settings {
     /// How long a thread sleeps between turns. Larger batches need less CPU time, but messages are
     /// delayed. Zero by default.
     pub turn: Duration,
+    /// Inbound peers that may connect. If `None`, all may but those in `denied`.
+    pub allowed: Option<Arc<AddressSet>>,
+    /// Inbound peers that may not connect. Those that are connected are closed.
+    pub denied: Arc<AddressSet>,
     /// Limits on what peers may use.
     pub limits: Limits,
 }
@@ -58,6 +68,8 @@ impl Settings {
             transparent: None,
             v2_only: None,
             outbound_v2_only: None,
+            proxy: None,
+            proxy_user: None,
             tor: None,
             network,
             advertise: true,
@@ -65,8 +77,16 @@ impl Settings {
             workers: cores.unwrap_or(NonZero::<usize>::MIN),
             engine,
             turn: Duration::ZERO,
+            allowed: None,
+            denied: Arc::default(),
             limits: Limits::default(),
         }
+    }
+
+    /// Whether an inbound peer may connect from this address.
+    pub(crate) fn admits(&self, ip: IpAddr) -> bool {
+        let is_allowed = |allowed: &Arc<AddressSet>| allowed.contains(ip);
+        self.allowed.as_ref().is_none_or(is_allowed) && !self.denied.contains(ip)
     }
 }
 
@@ -137,6 +157,8 @@ pub struct Limits {
     /// From the start of the connection to the end of the handshake. Bitcoin Core allows the same
     /// 60 seconds.
     pub handshake: Duration,
+    /// How long connecting may take, to the node, a peer or a proxy.
+    pub connect: Duration,
     /// Inbound connections whose handshake is not done.
     pub half_open: usize,
     /// The same per address, which a household or an office may share. Also limits the clients per
@@ -173,6 +195,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(60),
+            connect: Duration::from_secs(20),
             half_open: 10_000,
             half_open_address: 64,
             half_open_group: 2_000,

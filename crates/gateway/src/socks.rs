@@ -4,7 +4,7 @@
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use zeroize::Zeroize;
+use zeroize::{Zeroize as _, Zeroizing};
 
 const VERSION: u8 = 5;
 const PASSWORD_VERSION: u8 = 1;
@@ -189,12 +189,30 @@ impl fmt::Debug for SocksUser {
     }
 }
 
-/// User and password of at most 255 bytes each. A node sends random ones so that Tor isolates its
-/// connections; they are accepted and passed on to the upstream proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Credentials {
+/// User and password for an upstream proxy (RFC 1929), of at most 255 bytes each. A node sends
+/// random ones so that Tor isolates its connections; they are accepted and passed on. Wiped on drop.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Credentials {
     user: Vec<u8>,
-    password: Vec<u8>,
+    password: Zeroizing<Vec<u8>>,
+}
+
+impl Credentials {
+    /// Returns `None` unless user and password have 1 to 255 bytes each, as RFC 1929 requires.
+    #[must_use]
+    pub fn new(user: &[u8], password: &[u8]) -> Option<Self> {
+        let fits = |field: &[u8]| (1..=255).contains(&field.len());
+        (fits(user) && fits(password)).then(|| Self {
+            user: user.to_vec(),
+            password: Zeroizing::new(password.to_vec()),
+        })
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
 }
 
 /// Reads fields from the bytes received so far. `None` means that more bytes are needed.
@@ -344,7 +362,7 @@ impl Server {
                     None => {
                         self.credentials = Some(Credentials {
                             user: name.to_vec(),
-                            password: password.to_vec(),
+                            password: Zeroizing::new(password.to_vec()),
                         });
                     }
                 }
@@ -437,7 +455,7 @@ impl Client {
                 match (bytes.byte()?, &self.credentials) {
                     (method::PASSWORD, Some(Credentials { user, password })) => {
                         output.push(PASSWORD_VERSION);
-                        for field in [user, password] {
+                        for field in [user.as_slice(), password.as_slice()] {
                             // Its length came in one byte.
                             output.push(field.len() as u8);
                             output.extend_from_slice(field);
@@ -497,7 +515,7 @@ mod tests {
     fn client_and_server_understand_each_other() {
         let credentials = Credentials {
             user: b"0123456789".to_vec(),
-            password: vec![7; 255],
+            password: vec![7; 255].into(),
         };
         for credentials in [None, Some(credentials)] {
             for target in targets() {

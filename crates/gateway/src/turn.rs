@@ -171,6 +171,7 @@ impl Worker {
             let added = self.reactor.add(&mut side, Subject::Node(number));
             added.map_err(Close::NodeSocket)?;
             link.node = Some(side);
+            link.attempt_started = Instant::now();
         }
         if !link.is_connected
             && link.is_relaying()

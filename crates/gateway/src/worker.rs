@@ -6,7 +6,7 @@ use crate::address::{Secret, canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
 use crate::dial::{KnownV1, LookupResult, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState, Peer};
-use crate::link::{Close, Link};
+use crate::link::{Close, Link, Stage};
 use crate::listener::{Listeners, ReservedFd};
 use crate::reactor::{Reactor, Subject};
 use crate::settings::{Inbound, Limits, PeerSource, Settings};
@@ -351,6 +351,8 @@ impl Worker {
             link.hold(&mut self.memory);
             if let Some(close) = link.check_timeouts(now, &self.settings) {
                 self.close(number, close);
+            } else if matches!(link.stage, Stage::AwaitingNode) {
+                self.reactor.wake(number, link);
             }
         }
         self.next_swept = end;

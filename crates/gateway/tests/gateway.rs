@@ -6,8 +6,8 @@ use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
-    Account, Direction, Event, Gateway, GatewayError, Inbound, Limits, NodeState, Peer, PeerSource,
-    Refusal, Settings, Traffic, Transport, Turns, V2Only,
+    Account, AddressSet, Credentials, Direction, Event, Gateway, GatewayError, Inbound, Limits,
+    NodeState, Peer, PeerSource, Refusal, Settings, SocksUser, Traffic, Transport, Turns, V2Only,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -350,8 +351,9 @@ fn v2_may_be_required_of_peers_that_the_node_connects_to() {
             ..outbound()
         });
         for _ in 0..2 {
-            let (_stream, reply) = ask(&gateway, false, &LOCALHOST, peer.port());
+            let (mut stream, reply) = ask(&gateway, false, &LOCALHOST, peer.port());
             assert_eq!(reply, 0);
+            stream.write_all(&version()).unwrap();
             let closed = told.recv_timeout(LIMIT).unwrap();
             assert!(closed.starts_with("closed: "), "{closed}");
             assert!(!was_v1.recv_timeout(LIMIT).unwrap());
@@ -417,8 +419,9 @@ fn a_peer_that_ends_during_the_handshake_is_closed() {
         let closed = inbound_told.recv_timeout(LIMIT).unwrap();
         assert!(closed.starts_with("closed: "), "{sent}: {closed}");
 
-        let (_node, reply) = ask(&there, false, &LOCALHOST, port);
+        let (mut node, reply) = ask(&there, false, &LOCALHOST, port);
         assert_eq!(reply, 0);
+        node.write_all(&version()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&vec![7; sent]).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
@@ -427,6 +430,110 @@ fn a_peer_that_ends_during_the_handshake_is_closed() {
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(5), "{sent}: {took:?}");
     }
+}
+
+/// Names and addresses, with a password. The upstream proxy is a gateway, too: it sees a node that
+/// speaks v2 itself, and relays its bytes.
+#[test]
+fn a_proxy_reaches_all_peers() {
+    let (node, _from) = echo();
+    let (there, _ended) = start(inbound(node));
+    let mut upstream = outbound();
+    upstream.socks_user = SocksUser::new(b"user", b"password");
+    let (upstream, upstream_told) = told(upstream);
+    let (here, here_told) = told(Settings {
+        proxy: upstream.settings().socks,
+        proxy_user: Credentials::new(b"user", b"password"),
+        ..outbound()
+    });
+    let port = there.settings().inbound.unwrap().listen.port();
+    let name = [&[3, 9][..], b"localhost"].concat();
+    let mut rng = StdRng::seed_from_u64(7);
+    for target in [&LOCALHOST[..], &name] {
+        let (stream, reply) = ask(&here, true, target, port);
+        assert_eq!(reply, 0);
+        talk_v1(stream, &messages(&mut rng, 20));
+        assert_eq!(here_told.recv_timeout(LIMIT).unwrap(), "connected V2");
+        assert_eq!(
+            upstream_told.recv_timeout(LIMIT).unwrap(),
+            "connected NodeV2"
+        );
+        for told in [&here_told, &upstream_told] {
+            let closed = told.recv_timeout(LIMIT).unwrap();
+            assert!(closed.starts_with("closed: "), "{closed}");
+        }
+    }
+}
+
+#[test]
+fn denied_addresses_are_refused() {
+    let (node, _from) = echo();
+    let set = |text: &str| {
+        let network: packetlane_gateway::Network = text.parse().unwrap();
+        Arc::new(AddressSet::from_iter([network]))
+    };
+    let (mut gateway, told) = told(Settings {
+        allowed: Some(set("127.0.0.0/8")),
+        denied: set("127.5.0.0/16"),
+        ..inbound(node)
+    });
+    let mut refused = connect_from(&gateway, [127, 5, 0, 1]);
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "refused Denied");
+    assert!(matches!(refused.read(&mut [0; 10]), Ok(0) | Err(_)));
+    let mut stream = connect_from(&gateway, [127, 6, 0, 1]);
+    stream.write_all(&version()).unwrap();
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
+    // Who is denied later is closed.
+    let mut changed = gateway.settings().clone();
+    changed.denied = set("127.6.0.1");
+    gateway.change(changed).unwrap();
+    let closed = told.recv_timeout(LIMIT).unwrap();
+    assert_eq!(closed, "closed: the peer's address is denied");
+    let mut changed = gateway.settings().clone();
+    changed.allowed = Some(set("10.0.0.0/8"));
+    gateway.change(changed).unwrap();
+    until("nobody is allowed", || {
+        let _stream = connect_from(&gateway, [127, 7, 0, 1]);
+        told.recv_timeout(LIMIT).unwrap() == "refused Denied"
+    });
+}
+
+/// A node that does not answer costs its peers seconds, not the kernel's minutes.
+#[test]
+fn connecting_to_the_node_takes_a_limited_time() {
+    let (node, _queue) = unreachable_node();
+    let mut settings = inbound(node);
+    settings.limits.connect = Duration::from_secs(1);
+    let (gateway, told) = told(settings);
+    let mut stream = connect(&gateway);
+    stream.write_all(&version()).unwrap();
+    let begun = Instant::now();
+    let closed = told.recv_timeout(LIMIT).unwrap();
+    assert!(closed.contains("timed out"), "{closed}");
+    assert!(begun.elapsed() < Duration::from_secs(8));
+}
+
+/// A header of the PROXY protocol tells the node who a peer is.
+#[test]
+fn a_node_may_read_the_proxy_protocol() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut settings = inbound(listener.local_addr().unwrap());
+    settings.inbound.as_mut().unwrap().source = PeerSource::ProxyProtocol;
+    settings.advertise = false;
+    let (gateway, _told) = told(settings);
+    let mut stream = connect(&gateway);
+    stream.write_all(&version()).unwrap();
+    let (mut node, _) = listener.accept().unwrap();
+    let mut header = [0; 28];
+    node.read_exact(&mut header).unwrap();
+    let [client, server] = [stream.local_addr().unwrap(), stream.peer_addr().unwrap()];
+    let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01".to_vec();
+    expected.extend_from_slice(&client.port().to_be_bytes());
+    expected.extend_from_slice(&server.port().to_be_bytes());
+    assert_eq!(header[..], expected);
+    let mut heard = version();
+    node.read_exact(&mut heard).unwrap();
+    assert!(heard == version());
 }
 
 /// A banned peer is not taken for a dead node.
@@ -693,6 +800,7 @@ fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
     let own = [(); 2].map(|()| {
         let (mut stream, reply) = ask(&gateway, false, &LOCALHOST, port);
         assert_eq!(reply, 0);
+        stream.write_all(&version()).unwrap();
         stream.write_all(&vec![1; MIB + 100_000]).unwrap();
         stream
     });

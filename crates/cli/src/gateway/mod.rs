@@ -30,6 +30,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 
 /// How often to check whether all connections have ended.
@@ -105,11 +106,18 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
     };
     let (options, settings) = source.load()?;
     let http = http_address(&options)?;
+    let warnings = options.warnings(&settings, source.files);
     if command.check_config {
+        for warning in warnings {
+            complain(format_args!("warning: {warning}"));
+        }
         complain(format_args!("the settings are valid"));
         return Ok(());
     }
-    let (lost_lines, _writes_the_rest) = log_as(options.log());
+    let (lost_lines, _writes_the_rest) = log_as(options.log(), options.log_level());
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -210,13 +218,14 @@ fn raise_files() -> u64 {
 }
 
 /// Starts the log. A thread writes it until the guard is dropped.
-fn log_as(format: LogFormat) -> (ErrorCounter, WorkerGuard) {
+fn log_as(format: LogFormat, level: LevelFilter) -> (ErrorCounter, WorkerGuard) {
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(MAX_BUFFERED_LINES)
         .finish(std::io::stderr());
     let lost_lines = writer.error_counter();
     let log = tracing_subscriber::fmt()
         .with_writer(writer)
+        .with_max_level(level)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => log.with_target(false).init(),
@@ -341,12 +350,16 @@ async fn serve(
                 reload = None;
                 let loaded = loaded.unwrap_or_else(|error| Err(error.to_string()));
                 let changed = loaded.and_then(|(new, settings)| {
+                    let warnings = new.warnings(&settings, source.files);
                     change(&mut write(&gateway), &options, &new, settings)?;
                     options = new;
-                    Ok(())
+                    Ok(warnings)
                 });
                 match changed {
-                    Ok(()) => {
+                    Ok(warnings) => {
+                        for warning in warnings {
+                            tracing::warn!("{warning}");
+                        }
                         tracing::info!("settings reloaded");
                         notify("READY=1\nSTATUS=");
                     }

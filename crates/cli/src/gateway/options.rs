@@ -4,35 +4,122 @@
 use crate::args::{self, HostPort};
 use clap::Args;
 use packetlane::Engine;
-use packetlane::bitcoin::Network;
+use packetlane::bitcoin;
 use packetlane_files::Name;
-use packetlane_gateway::{Inbound, Limits, NodeAddress, PeerSource, Settings, SocksUser, V2Only};
+use packetlane_gateway::{
+    Credentials, Inbound, Limits, Network, NodeAddress, PeerSource, Settings, SocksUser, V2Only,
+};
 use serde::{Deserialize, Deserializer};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+use tracing::level_filters::LevelFilter;
 use zeroize::Zeroizing;
 
 /// A duration, such as "5ms", "60s" or "25m".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(Duration);
 
-impl std::str::FromStr for Span {
+impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let span = humantime::parse_duration(text);
         span.map(Self)
-            .map_err(|error| format!("{error} (write it as in 5ms, 60s or 25m)"))
+            .map_err(|error| format!("{error}; write a time with its unit: 5ms, 60s, 25m"))
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+/// A number of bytes, such as "1GiB", "64 MiB", "500kB" or "1048576"; not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bytes(usize);
+
+impl FromStr for Bytes {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "expected a number of bytes, such as 1GiB, 64MiB or 1048576; not 0";
+        let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        let unit = match text[digits.len()..].trim() {
+            "" | "B" => 1,
+            "kB" => 1000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            _ => return Err(wrong),
+        };
+        let bytes = digits.parse::<usize>().ok();
+        let bytes = bytes.and_then(|number| number.checked_mul(unit));
+        bytes.filter(|bytes| *bytes > 0).map(Self).ok_or(wrong)
     }
+}
+
+/// A limit on connections; not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Count(usize);
+
+impl FromStr for Count {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let count = text.parse().ok().filter(|count| *count > 0);
+        count.map(Self).ok_or("expected a number from 1")
+    }
+}
+
+/// A number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Workers(NonZero<usize>);
+
+impl Workers {
+    /// More than any machine has cores for.
+    const MAX: usize = 256;
+}
+
+impl FromStr for Workers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let count = text.parse().ok();
+        let count = count.filter(|count: &NonZero<usize>| count.get() <= Self::MAX);
+        count
+            .map(Self)
+            .ok_or_else(|| format!("expected a number from 1 to {}", Self::MAX))
+    }
+}
+
+/// A TOML value that is parsed as on the command line, be it a text or a number.
+fn value<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err: std::fmt::Display>,
+    D: Deserializer<'de>,
+{
+    struct AsText;
+
+    impl serde::de::Visitor<'_> for AsText {
+        type Value = String;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a text or a number")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<String, E> {
+            Ok(number.to_string())
+        }
+    }
+
+    let text = deserializer.deserialize_any(AsText)?;
+    let parsed = text.parse().map(Some);
+    parsed.map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
 }
 
 /// Log formats.
@@ -106,9 +193,30 @@ pub(super) struct Options {
     /// Accept connections of the node's that a firewall redirects here (SO_ORIGINAL_DST)
     #[arg(long, value_name = "HOST:PORT")]
     transparent: Option<HostPort>,
-    /// SOCKS5 server that reaches .onion names
+    /// SOCKS5 server through which all peers of the node's own connections are reached. It also
+    /// resolves names
+    #[arg(long, value_name = "HOST:PORT")]
+    proxy: Option<HostPort>,
+    /// User and password for --proxy [default: those that the node sends]. Other users of this machine
+    /// can see the command line: set it in --config instead
+    #[arg(long, value_name = "NAME:PASSWORD", value_parser = proxy_user)]
+    #[serde(deserialize_with = "read_proxy_user")]
+    proxy_user: Option<Credentials>,
+    /// SOCKS5 server that reaches .onion names, instead of --proxy
     #[arg(long, value_name = "HOST:PORT")]
     tor: Option<HostPort>,
+    /// Accept inbound peers only from this address or network (CIDR). May be given several times
+    #[arg(long, value_name = "NETWORK")]
+    #[serde(deserialize_with = "values")]
+    allow: Vec<Network>,
+    /// Refuse inbound peers from this address or network (CIDR), and close those that are connected.
+    /// May be given several times
+    #[arg(long, value_name = "NETWORK")]
+    #[serde(deserialize_with = "values")]
+    deny: Vec<Network>,
+    /// The same from a file, a network a line; # begins a comment. SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    deny_file: Option<PathBuf>,
     /// Do not set the v2 service bit in the node's version message and in announcements of its own
     /// address
     #[arg(long)]
@@ -117,7 +225,7 @@ pub(super) struct Options {
     /// announcements get the v2 service bit, so that others connect over v2. May be given several
     /// times. The IP address that a peer sees needs no option
     #[arg(long, value_name = "ADDRESS")]
-    #[serde(deserialize_with = "external")]
+    #[serde(deserialize_with = "values")]
     external: Vec<NodeAddress>,
     /// Close inbound peers that speak only v1: all, or those that Tor does not encrypt
     #[arg(long, value_name = "WHICH")]
@@ -128,54 +236,72 @@ pub(super) struct Options {
     /// Bitcoin network
     #[arg(long, value_parser = args::network_parser(), help = "Bitcoin network [default: main]")]
     #[serde(deserialize_with = "network")]
-    network: Option<Network>,
+    network: Option<bitcoin::Network>,
     /// Number of threads [default: one per core]
     #[arg(long, value_name = "N")]
-    workers: Option<NonZero<usize>>,
+    #[serde(deserialize_with = "value")]
+    workers: Option<Workers>,
     /// Sleep this long between turns. Saves CPU time through larger batches, but delays messages
     /// [default: 0s]
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "value")]
     turn: Option<Span>,
     /// Timeout from the connection to the end of the handshake [default: 60s, as in Bitcoin Core]
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "value")]
     handshake: Option<Span>,
+    /// Timeout for connecting to the node, a peer or a proxy [default: 20s]
+    #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "value")]
+    connect_timeout: Option<Span>,
     /// Timeout for a peer that sends nothing [default: 25m; nodes ping every 2 minutes]
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "value")]
     idle: Option<Span>,
     /// Maximum inbound connections [default: 20000, or fewer if the limit on open files is lower]
     #[arg(long, value_name = "N")]
-    connections: Option<usize>,
+    #[serde(deserialize_with = "value")]
+    connections: Option<Count>,
     /// Maximum connections of the node's own (--socks, --transparent). Inbound connections cannot
     /// use them up [default: 5000, or fewer if the limit on open files is lower]
     #[arg(long, value_name = "N")]
-    outbound_connections: Option<usize>,
+    #[serde(deserialize_with = "value")]
+    outbound_connections: Option<Count>,
     /// Maximum inbound connections whose handshake is not done [default: 10000]
     #[arg(long, value_name = "N")]
-    half_open: Option<usize>,
+    #[serde(deserialize_with = "value")]
+    half_open: Option<Count>,
     /// The same per address. Also limits clients that have not shown the password of --socks-user
     /// [default: 64]
     #[arg(long, value_name = "N")]
-    half_open_address: Option<usize>,
+    #[serde(deserialize_with = "value")]
+    half_open_address: Option<Count>,
     /// The same per network group (an IPv4 /16 or an IPv6 /32) [default: 2000]
     #[arg(long, value_name = "N")]
-    half_open_group: Option<usize>,
+    #[serde(deserialize_with = "value")]
+    half_open_group: Option<Count>,
     /// Maximum bytes queued for a side that does not read. Above it, the other side is not read
-    /// [default: 1048576]
+    /// [default: 1MiB]
     #[arg(long, value_name = "BYTES")]
-    queued: Option<usize>,
-    /// Maximum memory for data queued in all inbound connections, in bytes. Above it, the
-    /// connections that hold the most are closed [default: 1073741824]
+    #[serde(deserialize_with = "value")]
+    queued: Option<Bytes>,
+    /// Maximum memory for data queued in all inbound connections. Above it, the
+    /// connections that hold the most are closed [default: 1GiB]
     #[arg(long, value_name = "BYTES")]
-    memory: Option<usize>,
-    /// The same for the node's own connections [default: 268435456]
+    #[serde(deserialize_with = "value")]
+    memory: Option<Bytes>,
+    /// The same for the node's own connections [default: 256MiB]
     #[arg(long, value_name = "BYTES")]
-    outbound_memory: Option<usize>,
+    #[serde(deserialize_with = "value")]
+    outbound_memory: Option<Bytes>,
     /// Timeout for a peer that reads nothing of what is queued for it [default: 20m, as in Bitcoin
     /// Core]
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "value")]
     stalled: Option<Span>,
     /// How long connections may continue after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "value")]
     drain: Option<Span>,
     /// Serve /metrics (Prometheus), /healthz and /peers (JSON) at this address. /peers requires a
     /// Host header with this HOST, an IP address or localhost
@@ -189,6 +315,11 @@ pub(super) struct Options {
     /// Name of this node in NATS subjects [default: the host name]
     #[arg(long)]
     name: Option<String>,
+    /// Least level of the log: error, warn, info, debug or off [default: the variable RUST_LOG, or
+    /// info]
+    #[arg(long, value_name = "LEVEL")]
+    #[serde(deserialize_with = "value")]
+    log_level: Option<LevelFilter>,
     /// Format of the log on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
@@ -208,7 +339,12 @@ fn read_socks_user<'de, D: Deserializer<'de>>(
     Ok(Some(user))
 }
 
-fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeAddress>, D::Error> {
+/// A TOML list whose texts are parsed as on the command line.
+fn values<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: FromStr<Err: std::fmt::Display>,
+    D: Deserializer<'de>,
+{
     let texts = Vec::<String>::deserialize(deserializer)?;
     let parse = |text: &String| {
         let parsed = text.parse();
@@ -217,7 +353,44 @@ fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeAddres
     texts.iter().map(parse).collect()
 }
 
-fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Network>, D::Error> {
+/// The list of the command line, or else that of the file.
+fn or_list<T>(list: Vec<T>, file: Vec<T>) -> Vec<T> {
+    if list.is_empty() { file } else { list }
+}
+
+/// Reads the networks of a file.
+fn read_networks(file: &Path) -> Result<Vec<Network>, String> {
+    let text = packetlane_files::read_text(file)
+        .map_err(|error| format!("cannot read {}: {error}", Name(file)))?;
+    let lines = text.lines().enumerate().map(|(number, line)| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        (number + 1, line)
+    });
+    let networks = lines.filter(|(_, line)| !line.is_empty());
+    let parse = |(number, line): (usize, &str)| {
+        let parsed = line.parse();
+        parsed.map_err(|error| format!("{}: line {number}: {error}", Name(file)))
+    };
+    networks.map(parse).collect()
+}
+
+fn proxy_user(text: &str) -> Result<Credentials, &'static str> {
+    let user = text.split_once(':');
+    let user = user.and_then(|(name, pass)| Credentials::new(name.as_bytes(), pass.as_bytes()));
+    user.ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
+}
+
+fn read_proxy_user<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Credentials>, D::Error> {
+    let text = Zeroizing::new(String::deserialize(deserializer)?);
+    let user = proxy_user(&text).map_err(serde::de::Error::custom)?;
+    Ok(Some(user))
+}
+
+fn network<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<bitcoin::Network>, D::Error> {
     let name = String::deserialize(deserializer)?;
     match args::network(&name) {
         Some(network) => Ok(Some(network)),
@@ -238,8 +411,15 @@ impl Options {
         toml::from_str(&text).map_err(|error| {
             // One line: where and what.
             let start = error.span().map_or(0, |span| span.start);
-            let line = 1 + text[..start].matches('\n').count();
-            failed(&format!("line {line}: {}", error.message()))
+            let number = text[..start].matches('\n').count();
+            let line = text.lines().nth(number).unwrap_or_default();
+            let what = match line.split_once('=') {
+                Some((key, _)) if !error.message().contains("unknown field") => {
+                    format!("{}: {}", key.trim(), error.message())
+                }
+                _ => error.message().to_owned(),
+            };
+            failed(&format!("line {}: {what}", number + 1))
         })
     }
 
@@ -256,18 +436,21 @@ impl Options {
             socks: self.socks.or(file.socks),
             socks_user: self.socks_user.or(file.socks_user),
             transparent: self.transparent.or(file.transparent),
+            proxy: self.proxy.or(file.proxy),
+            proxy_user: self.proxy_user.or(file.proxy_user),
             tor: self.tor.or(file.tor),
+            allow: or_list(self.allow, file.allow),
+            deny: or_list(self.deny, file.deny),
+            deny_file: self.deny_file.or(file.deny_file),
             no_advertise: self.no_advertise || file.no_advertise,
-            external: match self.external.is_empty() {
-                true => file.external,
-                false => self.external,
-            },
+            external: or_list(self.external, file.external),
             v2_only: self.v2_only.or(file.v2_only),
             outbound_v2_only: self.outbound_v2_only.or(file.outbound_v2_only),
             network: self.network.or(file.network),
             workers: self.workers.or(file.workers),
             turn: self.turn.or(file.turn),
             handshake: self.handshake.or(file.handshake),
+            connect_timeout: self.connect_timeout.or(file.connect_timeout),
             idle: self.idle.or(file.idle),
             connections: self.connections.or(file.connections),
             outbound_connections: self.outbound_connections.or(file.outbound_connections),
@@ -283,6 +466,7 @@ impl Options {
             nats: self.nats.or(file.nats),
             name: self.name.or(file.name),
             log: self.log.or(file.log),
+            log_level: self.log_level.or(file.log_level),
         }
     }
 
@@ -313,11 +497,6 @@ impl Options {
             resolve("listen", &self.listen)?,
             resolve("node", &self.node)?,
         ) {
-            (Some(listen), Some(node)) if listen == node => {
-                return Err(format!(
-                    "--listen and --node have the same address, {node}; give the gateway its own"
-                ));
-            }
             (Some(listen), Some(node)) => Some(Inbound {
                 listen,
                 node,
@@ -325,9 +504,6 @@ impl Options {
                 source: self.source()?,
                 proxy_protocol: self.proxy_protocol,
             }),
-            (None, None) if self.proxy_protocol => {
-                return Err("--proxy-protocol needs --listen and --node".into());
-            }
             (None, None) => None,
             (Some(_), None) => return Err("--listen needs --node, the address of the node".into()),
             (None, Some(_)) => {
@@ -339,13 +515,31 @@ impl Options {
                 "nothing to do: give --listen and --node, --socks, or --transparent".into(),
             );
         }
-        if self.socks_user.is_some() && socks.is_none() {
-            return Err("--socks-user needs --socks".into());
+        self.check_effects(inbound.is_some(), socks.is_some(), transparent.is_some())?;
+        let tor = resolve("tor", &self.tor)?;
+        let proxy = resolve("proxy", &self.proxy)?;
+        let http = resolve("http", &self.http)?;
+        let listeners = [
+            ("--listen", inbound.map(|inbound| inbound.listen)),
+            ("--socks", socks),
+            ("--transparent", transparent),
+            ("--http", http),
+        ];
+        let targets = [
+            ("--node", inbound.map(|inbound| inbound.node)),
+            ("--node-v6", node_v6),
+            ("--tor", tor),
+            ("--proxy", proxy),
+        ];
+        check_addresses(&listeners, &targets)?;
+        let mut denied = self.deny.clone();
+        if let Some(file) = &self.deny_file {
+            denied.append(&mut read_networks(file)?);
         }
         let engine = Engine::detect().map_err(|error| error.to_string())?;
-        let network = self.network.unwrap_or(Network::Mainnet);
+        let network = self.network.unwrap_or(bitcoin::Network::Mainnet);
         let default = Settings::new(network, engine);
-        let workers = self.workers.unwrap_or(default.workers);
+        let workers = self.workers.map_or(default.workers, |workers| workers.0);
         // Each connection has two sockets. The rest is for HTTP clients, each worker's listeners
         // and queues, logs and name lookups.
         let others = (64 + crate::http::MAX_CLIENTS + 8 * workers.get()) as u64;
@@ -358,16 +552,24 @@ impl Options {
         };
         let span = |span: Option<Span>, default: Duration| span.map_or(default, |span| span.0);
         let limits = default.limits;
-        let outbound = self.outbound_connections;
-        let outbound = outbound.unwrap_or(limits.outbound_connections);
+        let count = |count: Option<Count>, default| count.map_or(default, |count| count.0);
+        let bytes = |bytes: Option<Bytes>, default| bytes.map_or(default, |bytes| bytes.0);
+        let outbound = count(self.outbound_connections, limits.outbound_connections);
         let outbound = outbound.min(for_outbound);
-        let connections = self.connections.unwrap_or(limits.connections);
+        let connections = count(self.connections, limits.connections);
         Ok(Settings {
             inbound,
             socks,
             socks_user: self.socks_user,
             transparent,
-            tor: resolve("tor", &self.tor)?,
+            proxy,
+            proxy_user: self.proxy_user.clone(),
+            tor,
+            allowed: match self.allow.is_empty() {
+                true => None,
+                false => Some(Arc::new(self.allow.iter().copied().collect())),
+            },
+            denied: Arc::new(denied.into_iter().collect()),
             advertise: !self.no_advertise,
             external: self.external.clone(),
             v2_only: self.v2_only.map(Into::into),
@@ -376,20 +578,124 @@ impl Options {
             turn: span(self.turn, Duration::ZERO),
             limits: Limits {
                 handshake: span(self.handshake, limits.handshake),
-                half_open: self.half_open.unwrap_or(limits.half_open),
-                half_open_address: self.half_open_address.unwrap_or(limits.half_open_address),
-                half_open_group: self.half_open_group.unwrap_or(limits.half_open_group),
+                connect: span(self.connect_timeout, limits.connect),
+                half_open: count(self.half_open, limits.half_open),
+                half_open_address: count(self.half_open_address, limits.half_open_address),
+                half_open_group: count(self.half_open_group, limits.half_open_group),
                 connections: connections.min(for_links - outbound).max(1),
                 outbound_connections: outbound.max(1),
-                queued: self.queued.unwrap_or(limits.queued),
-                memory: self.memory.unwrap_or(limits.memory),
-                outbound_memory: self.outbound_memory.unwrap_or(limits.outbound_memory),
+                queued: bytes(self.queued, limits.queued),
+                memory: bytes(self.memory, limits.memory),
+                outbound_memory: bytes(self.outbound_memory, limits.outbound_memory),
                 stalled: span(self.stalled, limits.stalled),
                 batch: limits.batch,
                 idle: span(self.idle, limits.idle),
             },
             ..default
         })
+    }
+
+    /// Refuses options that have no effect with the others.
+    fn check_effects(&self, inbound: bool, socks: bool, transparent: bool) -> Result<(), String> {
+        let outbound = socks || transparent;
+        for (name, is_set, has_effect, needs) in [
+            ("proxy-protocol", self.proxy_protocol, inbound, "--listen"),
+            ("same-address", self.same_address, inbound, "--listen"),
+            ("spoof", self.spoof, inbound, "--listen"),
+            (
+                "send-proxy-protocol",
+                self.send_proxy_protocol,
+                inbound,
+                "--listen",
+            ),
+            ("external", !self.external.is_empty(), inbound, "--listen"),
+            ("v2-only", self.v2_only.is_some(), inbound, "--listen"),
+            (
+                "connections",
+                self.connections.is_some(),
+                inbound,
+                "--listen",
+            ),
+            ("memory", self.memory.is_some(), inbound, "--listen"),
+            ("allow", !self.allow.is_empty(), inbound, "--listen"),
+            ("deny", !self.deny.is_empty(), inbound, "--listen"),
+            ("deny-file", self.deny_file.is_some(), inbound, "--listen"),
+            ("socks-user", self.socks_user.is_some(), socks, "--socks"),
+            (
+                "proxy-user",
+                self.proxy_user.is_some(),
+                self.proxy.is_some(),
+                "--proxy",
+            ),
+            (
+                "proxy",
+                self.proxy.is_some(),
+                outbound,
+                "--socks or --transparent",
+            ),
+            (
+                "tor",
+                self.tor.is_some(),
+                outbound,
+                "--socks or --transparent",
+            ),
+            (
+                "outbound-v2-only",
+                self.outbound_v2_only.is_some(),
+                outbound,
+                "--socks or --transparent",
+            ),
+            (
+                "outbound-connections",
+                self.outbound_connections.is_some(),
+                outbound,
+                "--socks or --transparent",
+            ),
+            (
+                "outbound-memory",
+                self.outbound_memory.is_some(),
+                outbound,
+                "--socks or --transparent",
+            ),
+        ] {
+            if is_set && !has_effect {
+                return Err(format!("--{name} needs {needs}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the operator should know about settings that work: for the log and `--check-config`.
+    pub(super) fn warnings(&self, settings: &Settings, files: u64) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (name, wanted, got) in [
+            ("connections", self.connections, settings.limits.connections),
+            (
+                "outbound-connections",
+                self.outbound_connections,
+                settings.limits.outbound_connections,
+            ),
+        ] {
+            if let Some(Count(wanted)) = wanted
+                && got < wanted
+            {
+                warnings.push(format!(
+                    "{name} = {wanted} is lowered to {got}: the process may open {files} files, and a \
+                     connection takes two; raise the limit (systemd: LimitNOFILE)"
+                ));
+            }
+        }
+        if let Some(inbound) = settings.inbound
+            && inbound.source == PeerSource::Loopback
+            && !(inbound.node.is_ipv4() && inbound.node.ip().is_loopback())
+        {
+            warnings.push(format!(
+                "the node at {} sees all peers at one address, because it is not on an IPv4 loopback \
+                 address; its limits and bans do not work per peer (--same-address if that is meant)",
+                inbound.node
+            ));
+        }
+        warnings
     }
 
     fn source(&self) -> Result<PeerSource, String> {
@@ -412,6 +718,14 @@ impl Options {
 
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// The least level of the log. The variable RUST_LOG may have a level, too.
+    pub(super) fn log_level(&self) -> LevelFilter {
+        let variable = || std::env::var("RUST_LOG").ok()?.parse().ok();
+        self.log_level
+            .or_else(variable)
+            .unwrap_or(LevelFilter::INFO)
     }
 
     pub(super) fn log(&self) -> LogFormat {
@@ -448,10 +762,49 @@ impl Options {
             ("nats", self.nats != other.nats),
             ("name", self.name != other.name),
             ("log", self.log() != other.log()),
+            ("log-level", self.log_level() != other.log_level()),
         ];
         let differ = options.into_iter().filter(|(_, differs)| *differs);
         differ.map(|(name, _)| name).collect()
     }
+}
+
+/// Refuses an address that is listened on twice, and connections of the gateway to itself.
+fn check_addresses(
+    listeners: &[(&'static str, Option<SocketAddr>)],
+    targets: &[(&'static str, Option<SocketAddr>)],
+) -> Result<(), String> {
+    let set = |all: &[(&'static str, Option<SocketAddr>)]| -> Vec<(&'static str, SocketAddr)> {
+        let set = all
+            .iter()
+            .filter_map(|(name, address)| Some((*name, (*address)?)));
+        set.collect()
+    };
+    let (listeners, targets) = (set(listeners), set(targets));
+    let both = |one: &str, other: &str, address: SocketAddr| {
+        format!("{one} and {other} have the same address, {address}; give each its own")
+    };
+    for (index, (one, at)) in listeners.iter().enumerate() {
+        let is_any = at.ip().is_unspecified();
+        let is_port = |other: &SocketAddr| at.port() != 0 && at.port() == other.port();
+        for (other, its) in &listeners[index + 1..] {
+            let meets = is_any || its.ip().is_unspecified() || at.ip() == its.ip();
+            if is_port(its) && meets && at.is_ipv4() == its.is_ipv4() {
+                return Err(both(one, other, *at));
+            }
+        }
+        for (target, to) in &targets {
+            if is_port(to) && (at.ip() == to.ip() || is_any && is_here(to.ip())) {
+                return Err(both(one, target, *to));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether an address is this machine's.
+fn is_here(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
 #[cfg(test)]
@@ -490,7 +843,7 @@ mod tests {
         let settings = line.or(file).settings(1 << 20).unwrap();
         assert_eq!(settings.turn, Duration::from_millis(1));
         assert_eq!(settings.limits.queued, 7);
-        assert_eq!(settings.network, Network::Regtest);
+        assert_eq!(settings.network, bitcoin::Network::Regtest);
         assert!(!settings.advertise);
         let inbound = settings.inbound.unwrap();
         assert_eq!(inbound.listen.port(), 8333);
@@ -538,7 +891,38 @@ mod tests {
         for (text, expected) in [
             ("", "nothing to do"),
             ("tor = '127.0.0.1:9050'", "nothing to do"),
-            ("proxy-protocol = true", "--proxy-protocol needs --listen"),
+            (
+                "socks = '127.0.0.1:1'\nsame-address = true",
+                "--same-address needs --listen",
+            ),
+            (
+                "socks = '127.0.0.1:1'\nconnections = 5",
+                "--connections needs --listen",
+            ),
+            (
+                "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\ntor = '127.0.0.1:3'",
+                "--tor needs --socks or --transparent",
+            ),
+            (
+                "listen = '0.0.0.0:8333'\nnode = '127.0.0.1:8333'",
+                "--listen and --node have the same address, 127.0.0.1:8333",
+            ),
+            (
+                "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\nsocks = '127.0.0.1:1'",
+                "--listen and --socks have the same address",
+            ),
+            (
+                "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\nhttp = '0.0.0.0:1'",
+                "--listen and --http have the same address",
+            ),
+            (
+                "socks = '127.0.0.1:9050'\ntor = '127.0.0.1:9050'",
+                "--socks and --tor have the same address",
+            ),
+            (
+                "socks = '127.0.0.1:1'\nproxy-protocol = true",
+                "--proxy-protocol needs --listen",
+            ),
             ("listen = '127.0.0.1:1'", "--listen needs --node"),
             ("node = '127.0.0.1:1'", "--node needs --listen"),
             (
@@ -565,8 +949,72 @@ mod tests {
             "listen = '8333'",
             "socks-user = 'name'",
             "socks-user = 'name:'",
+            "idle = 25",
+            "connections = 0",
+            "workers = 0",
+            "workers = 100000",
+            "memory = '1 GiBi'",
+            "memory = 0",
+            "queued = -1",
+            "half-open = true",
         ] {
             assert!(toml::from_str::<Options>(text).is_err(), "{text}");
+        }
+        let error = toml::from_str::<Options>("idle = 25").unwrap_err();
+        assert!(error.message().contains("a time with its unit"), "{error}");
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        for (text, bytes) in [
+            ("1", 1),
+            ("500kB", 500_000),
+            ("64 MiB", 64 << 20),
+            ("1GiB", 1 << 30),
+            ("7 B", 7),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)));
+        }
+        for wrong in [
+            "",
+            "MiB",
+            "0",
+            "0GiB",
+            "1.5GiB",
+            "-1",
+            "99999999999GiB",
+            "1 gib",
+        ] {
+            assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
+        }
+        assert_eq!(parse("memory = '64MiB'").memory, Some(Bytes(64 << 20)));
+        assert_eq!(parse("memory = 7").memory, Some(Bytes(7)));
+    }
+
+    /// A limit that was asked for is not lowered in silence.
+    #[test]
+    fn warnings_name_the_setting() {
+        let text = "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\nconnections = 1000";
+        for (text, files, expected) in [
+            (text.to_owned(), 1 << 20, None),
+            (
+                text.to_owned(),
+                512,
+                Some("connections = 1000 is lowered to "),
+            ),
+            (
+                text.replace("127.0.0.1:2", "10.0.0.1:2"),
+                1 << 20,
+                Some("at one address"),
+            ),
+        ] {
+            let options = parse(&text);
+            let settings = options.settings(files).unwrap();
+            let warnings = options.warnings(&settings, files);
+            match expected {
+                Some(expected) => assert!(warnings.concat().contains(expected), "{warnings:?}"),
+                None => assert!(warnings.is_empty(), "{warnings:?}"),
+            }
         }
     }
 

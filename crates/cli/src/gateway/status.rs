@@ -205,6 +205,65 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
             u64::from(gateway.node() == NodeState::Up),
         );
     }
+    let settings = gateway.settings();
+    out += &head(
+        "packetlane_gateway_build_info",
+        "gauge",
+        "Always 1. The version, and the instruction set of the kernels.",
+    );
+    let _ = writeln!(
+        out,
+        "packetlane_gateway_build_info{{version=\"{}\",backend=\"{}\"}} 1",
+        env!("CARGO_PKG_VERSION"),
+        settings.engine.backend().name(),
+    );
+    let (usage, limits) = (gateway.usage(), &settings.limits);
+    for (name, help, value) in [
+        (
+            "half_open",
+            "Inbound connections whose handshake is not done.",
+            usage.half_open,
+        ),
+        ("half_open_limit", "--half-open.", limits.half_open),
+        (
+            "connections_limit",
+            "--connections, as far as files allow.",
+            limits.connections,
+        ),
+        (
+            "outbound_connections_limit",
+            "--outbound-connections, as far as files allow.",
+            limits.outbound_connections,
+        ),
+        (
+            "memory_bytes",
+            "Bytes queued in inbound connections.",
+            usage.memory,
+        ),
+        ("memory_limit_bytes", "--memory.", limits.memory),
+        (
+            "outbound_memory_bytes",
+            "Bytes queued in the node's own connections.",
+            usage.outbound_memory,
+        ),
+        (
+            "outbound_memory_limit_bytes",
+            "--outbound-memory.",
+            limits.outbound_memory,
+        ),
+        (
+            "remembered_peers",
+            "Peers remembered as speaking v1 only.",
+            usage.known_v1,
+        ),
+    ] {
+        out += &metric(
+            &format!("packetlane_gateway_{name}"),
+            "gauge",
+            help,
+            value as u64,
+        );
+    }
     out += &head(
         "packetlane_gateway_connections",
         "gauge",

@@ -36,11 +36,13 @@ pub enum Close {
     /// The node is unreachable, or its socket failed.
     NodeSocket(io::Error),
     /// The node closed an inbound peer's connection before it sent anything: it has banned the peer,
-    /// or is full.
+    /// is full, or does not accept its first message.
     NodeRefused,
     /// The peer speaks v1, and [`Settings::v2_only`](crate::Settings::v2_only) or
     /// [`Settings::outbound_v2_only`](crate::Settings::outbound_v2_only) requires v2 of it.
     V1,
+    /// The settings deny the peer's address since it has connected.
+    Denied,
     /// The handshake took longer than [`Limits::handshake`](crate::Limits::handshake).
     Handshake,
     /// The peer sent nothing for [`Limits::idle`](crate::Limits::idle).
@@ -65,8 +67,7 @@ impl fmt::Display for Close {
             Self::Protocol(error) => write!(f, "protocol error of the peer: {error}"),
             Self::NodeProtocol(error @ v1::Error::Magic { .. }) => write!(
                 f,
-                "protocol error of the node: {error}; it may be on another network, or speak v2 \
-                 (set its v2transport=0)"
+                "protocol error of the node: {error}; it may be on another network"
             ),
             Self::NodeProtocol(error) => write!(f, "protocol error of the node: {error}"),
             Self::Socks(error) => error.fmt(f),
@@ -77,10 +78,11 @@ impl fmt::Display for Close {
             Self::PeerSocket(error) => write!(f, "the connection to the peer failed: {error}"),
             Self::NodeSocket(error) => write!(f, "the connection to the node failed: {error}"),
             Self::NodeRefused => f.write_str(
-                "the node closed the connection before it sent anything: it has banned the peer, or \
-                 is full",
+                "the node closed the connection before it sent anything: it has banned the peer, is \
+                 full, or does not accept its first message",
             ),
             Self::V1 => f.write_str("the peer speaks only v1, and v2 is required"),
+            Self::Denied => f.write_str("the peer's address is denied"),
             Self::Handshake => f.write_str("the handshake timed out"),
             Self::Idle => f.write_str("the peer sent nothing for too long"),
             Self::Stalled => f.write_str("the peer stopped reading"),
@@ -109,6 +111,7 @@ names! {
         Self::NodeSocket(_) => "node-socket",
         Self::NodeRefused => "node-refused",
         Self::V1 => "v1",
+        Self::Denied => "denied",
         Self::Handshake => "handshake",
         Self::Idle => "idle",
         Self::Stalled => "stalled",

@@ -37,6 +37,8 @@ pub enum Transport {
     V1,
     /// Version 2 (BIP324).
     V2,
+    /// The node speaks v2 with the peer itself; bytes are relayed unchanged.
+    NodeV2,
 }
 
 names! {
@@ -45,6 +47,7 @@ names! {
         Self::Unknown => "unknown",
         Self::V1 => "v1",
         Self::V2 => "v2",
+        Self::NodeV2 => "node-v2",
     }
 }
 
@@ -63,6 +66,9 @@ pub(crate) enum Stage {
     Connecting,
     /// An upstream proxy is connecting; with the bytes received from it.
     ProxyHandshake(socks::Client, Vec<u8>),
+    /// The peer, to which the node connects, is reached. The node's first bytes say whether it speaks
+    /// v1, or v2 itself.
+    AwaitingNode,
     /// The v2 handshake is running.
     Handshaking,
     /// Messages are relayed.
@@ -115,6 +121,8 @@ pub(crate) struct Link {
     pub(crate) next_addresses: Vec<SocketAddr>,
     /// The address under which the node sees an inbound peer.
     pub(crate) node_address: Option<SocketAddr>,
+    /// Whether the node's first bytes were not v1.
+    pub(crate) node_speaks_v2: bool,
     /// Whether the node has sent anything.
     pub(crate) node_has_sent: bool,
     /// Whether the peer's handshake is done and the node has answered.
@@ -174,6 +182,7 @@ impl Link {
             lookup: None,
             next_addresses: Vec::new(),
             node_address: None,
+            node_speaks_v2: false,
             node_has_sent: false,
             is_connected: false,
             route: None,
@@ -267,6 +276,7 @@ impl Link {
 
     pub(crate) fn transport(&self) -> Transport {
         match (&self.stage, &self.codec) {
+            (Stage::Relaying, Codec::V1(..)) if self.node_speaks_v2 => Transport::NodeV2,
             (Stage::Relaying, Codec::V1(..)) => Transport::V1,
             (Stage::Relaying, Codec::V2(_)) => Transport::V2,
             _ => Transport::Unknown,
@@ -380,12 +390,23 @@ impl Link {
         }
     }
 
-    /// Returns the timeout that has expired, if any.
+    /// Whether the node has not accepted an inbound peer's connection yet.
+    fn is_node_pending(&self) -> bool {
+        self.direction == Direction::Inbound && self.node.is_some() && !self.is_connected
+    }
+
+    /// Returns the timeout that has expired, if any; or that the settings deny the peer by now.
     pub(crate) fn check_timeouts(&mut self, now: Instant, settings: &Settings) -> Option<Close> {
         let limits = &settings.limits;
         let over = |then: Instant, most: Duration| now.saturating_duration_since(then) > most;
         if self.to_peer() == 0 || self.account.sent.bytes != self.last_send_progress.1 {
             self.last_send_progress = (now, self.account.sent.bytes);
+        }
+        if let (Direction::Inbound, Target::Address(from)) = (self.direction, &self.address)
+            && !matches!(self.stage, Stage::ReadingProxyHeader(_))
+            && !settings.admits(from.ip())
+        {
+            return Some(Close::Denied);
         }
         let timed_out = Close::PeerSocket(ErrorKind::TimedOut.into());
         let answer_timeout = Handshake::answer_timeout(limits.handshake);
@@ -401,7 +422,10 @@ impl Link {
             true => limits.handshake + answer_timeout,
             false => limits.handshake,
         };
-        if retry == Some(Retry::V1) {
+        let is_slow = over(self.attempt_started, limits.connect);
+        if is_slow && self.is_node_pending() {
+            Some(Close::NodeSocket(ErrorKind::TimedOut.into()))
+        } else if is_slow && matches!(self.stage, Stage::Connecting) || retry == Some(Retry::V1) {
             Some(timed_out)
         } else if !self.is_relaying() && over(self.started, handshake) {
             Some(Close::Handshake)
@@ -450,7 +474,7 @@ impl Link {
         let Codec::V1(to_peer, streams) = &mut self.codec else {
             return;
         };
-        let own = OwnAddresses::new(settings, self.peer_version);
+        let own = own_addresses(settings, self.peer_version);
         streams[1].relay(
             settings.network.magic(),
             bytes,
@@ -643,7 +667,7 @@ impl Link {
             return Ok(());
         }
         let sent = &mut self.account.sent;
-        let own = OwnAddresses::new(settings, self.peer_version);
+        let own = own_addresses(settings, self.peer_version);
         let mut decoder = v1::Decoder::new(magic);
         let mut rest = &self.from_node[..];
         self.has_message = false;
@@ -716,7 +740,7 @@ impl Link {
             && reads_peer
             && self.to_node.len() < limits.queued;
         let reads_node = match self.stage {
-            Stage::Relaying | Stage::ReadingSocksRequest(_) => true,
+            Stage::Relaying | Stage::ReadingSocksRequest(_) | Stage::AwaitingNode => true,
             Stage::Handshaking => self.from_node.len() < limits.queued,
             Stage::ReadingProxyHeader(_)
             | Stage::AwaitingFirstByte
@@ -758,4 +782,10 @@ impl Link {
             false => Close::Peer,
         })
     }
+}
+
+/// What a peer sees counts only if the gateway accepts peers.
+fn own_addresses(settings: &Settings, peer: Option<PeerVersion>) -> OwnAddresses<'_> {
+    let peer = peer.filter(|_| settings.inbound.is_some());
+    OwnAddresses::new(&settings.external, peer)
 }
