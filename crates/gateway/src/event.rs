@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::budget::{Direction, Refusal};
-use crate::link::{Close, Transport};
+use crate::link::{Close, Link, Transport};
 use crate::socks::Target;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,6 +29,25 @@ pub struct Peer {
     pub age: Duration,
     /// Traffic and CPU time.
     pub account: Account,
+}
+
+impl Peer {
+    /// What is known of a link's peer.
+    pub(crate) fn of(link: &Link) -> Self {
+        let mut account = link.account.clone();
+        account.received.ignored = link.ignored();
+        Self {
+            id: link.id,
+            address: link.address.clone(),
+            node_address: link.node_address,
+            direction: link.direction,
+            transport: link.transport(),
+            session_id: link.session().map(|session| *session.id()),
+            decoys: link.session().map_or(0, |session| session.inbound.decoys()),
+            age: link.started.elapsed(),
+            account,
+        }
+    }
 }
 
 /// Something that happened to a peer.

@@ -424,7 +424,7 @@ impl Worker {
         link.codec = Codec::v1();
         link.stage = Stage::Connecting;
         link.next_addresses.clear();
-        (self.event_sink)(&link.snapshot(), &Event::FellBack);
+        (self.event_sink)(&Peer::of(link), &Event::FellBack);
         match link.route {
             Some(route) => self.connect_peer(number, route),
             None => Ok(()),
@@ -455,7 +455,7 @@ impl Worker {
         let link = self.links.try_remove(number)?;
         self.memory.change(link.direction, link.held, 0);
         self.turns.add(&link.account, link.ignored());
-        Some(link.snapshot())
+        Some(Peer::of(&link))
     }
 }
 

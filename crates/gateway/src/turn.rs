@@ -5,8 +5,8 @@
 use crate::account::Turns;
 use crate::budget::Direction;
 use crate::dial::{connect, is_connected, lock};
-use crate::event::Event;
-use crate::link::{Close, READ_LEN, Scratch, Side};
+use crate::event::{Event, Peer};
+use crate::link::{Close, Side};
 use crate::proxy_protocol::header;
 use crate::reactor::Subject;
 use crate::settings::PeerSource;
@@ -14,33 +14,12 @@ use crate::socks::Target;
 use crate::translate::Frames;
 use crate::worker::Worker;
 use packetlane::bitcoin::v1;
-use packetlane::sha256d::Hasher;
-use packetlane::{OpenBatch, SealBatch};
 use std::time::Instant;
 
 /// Maximum links per turn that are still in a stage before
 /// [`Stage::Relaying`](crate::link::Stage::Relaying). The key exchange is the most expensive step
 /// (about 100 us), and it delays established peers.
 const MAX_SETUPS: usize = 2;
-
-/// What a turn works with, kept from one to the next.
-pub(crate) struct Turn {
-    pub(crate) incoming: OpenBatch,
-    pub(crate) outgoing: SealBatch,
-    pub(crate) scratch: Box<Scratch>,
-    pub(crate) hasher: Hasher,
-}
-
-impl Default for Turn {
-    fn default() -> Self {
-        Self {
-            incoming: OpenBatch::new(),
-            outgoing: SealBatch::new(),
-            scratch: Box::new([0; READ_LEN]),
-            hasher: Hasher::best(),
-        }
-    }
-}
 
 impl Worker {
     /// Runs one turn and returns the links that took part. Links with more work are scheduled for
@@ -187,7 +166,7 @@ impl Worker {
                 link.node_address = node.socket.local_addr().ok();
                 self.shared.node_answered();
             }
-            (self.event_sink)(&link.snapshot(), &Event::Connected);
+            (self.event_sink)(&Peer::of(link), &Event::Connected);
         }
         self.links[number].write_node()
     }

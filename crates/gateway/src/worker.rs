@@ -6,13 +6,14 @@ use crate::address::{Secret, canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
 use crate::dial::{KnownV1, LookupResult, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState, Peer};
-use crate::link::{Close, Link, Stage};
+use crate::link::{Close, Link, READ_LEN, Scratch, Stage};
 use crate::listener::{Listeners, ReservedFd};
 use crate::reactor::{Reactor, Subject};
 use crate::settings::{Inbound, Limits, PeerSource, Settings};
-use crate::turn::Turn;
 use mio::Events;
 use mio::event::Event;
+use packetlane::sha256d::Hasher;
+use packetlane::{OpenBatch, SealBatch};
 use slab::Slab;
 use std::fmt;
 use std::io;
@@ -93,6 +94,25 @@ impl Shared {
     pub(crate) fn node_failed(&self, error: io::Error) -> Close {
         *lock(&self.node) = NodeState::Down;
         Close::NodeSocket(error)
+    }
+}
+
+/// What a turn works with, kept from one to the next.
+pub(crate) struct Turn {
+    pub(crate) incoming: OpenBatch,
+    pub(crate) outgoing: SealBatch,
+    pub(crate) scratch: Box<Scratch>,
+    pub(crate) hasher: Hasher,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self {
+            incoming: OpenBatch::new(),
+            outgoing: SealBatch::new(),
+            scratch: Box::new([0; READ_LEN]),
+            hasher: Hasher::best(),
+        }
     }
 }
 
@@ -244,7 +264,7 @@ impl Worker {
         while let Ok(request) = self.requests.try_recv() {
             match request {
                 Request::Peers(reply) => {
-                    let peers = self.links.iter().map(|(_, link)| link.snapshot());
+                    let peers = self.links.iter().map(|(_, link)| Peer::of(link));
                     // Fails only if nobody waits for the answer any more.
                     let _ = reply.send(peers.collect());
                 }

@@ -10,7 +10,6 @@ use crate::account::Account;
 use crate::advertise::{OwnAddresses, PeerVersion, may_change};
 use crate::budget::{Direction, Memory, Permit};
 use crate::dial::is_onion;
-use crate::event::Peer;
 use crate::proxy_protocol::{Header, ProxyProtocolError};
 use crate::queue::Queue;
 use crate::settings::{Limits, Settings, V2Only};
@@ -245,23 +244,6 @@ impl Link {
             owes_reply,
             address: target.unwrap_or(Target::Address(from)),
             ..Self::new(id, permit, from, Direction::Outbound, stage)
-        }
-    }
-
-    /// What is known of the peer.
-    pub(crate) fn snapshot(&self) -> Peer {
-        let mut account = self.account.clone();
-        account.received.ignored = self.ignored();
-        Peer {
-            id: self.id,
-            address: self.address.clone(),
-            node_address: self.node_address,
-            direction: self.direction,
-            transport: self.transport(),
-            session_id: self.session().map(|session| *session.id()),
-            decoys: self.session().map_or(0, |session| session.inbound.decoys()),
-            age: self.started.elapsed(),
-            account,
         }
     }
 
