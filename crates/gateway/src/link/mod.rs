@@ -751,6 +751,14 @@ impl Link {
             }
             (None, None) => return None,
         };
+        // A node that refuses a peer ends the stream, and then resets it when the peer's first
+        // message arrives. Reading reports only the end.
+        if node.ended
+            && !self.node_has_sent
+            && let Ok(Some(error)) = node.socket.take_error()
+        {
+            return Some(Close::NodeSocket(error));
+        }
         if peer.ended && self.to_node.is_empty() && !more_of_peer {
             node.shut_down_write();
         }
