@@ -1,6 +1,7 @@
 //! Tells others that the node has v2 now: the service bit in its `version`, and in entries of `addr`
 //! and `addrv2` that are its own address.
 
+use crate::reader::Reader;
 use packetlane::bitcoin::message::MessageType;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -196,7 +197,7 @@ impl<'a> OwnAddresses<'a> {
             let at = payload.len() - rest.0.len();
             let services = rest.compact_size()?;
             let after = payload.len() - rest.0.len();
-            let [network] = rest.array()?;
+            let network = rest.byte()?;
             let len = rest.compact_size().filter(|len| *len <= MAX_ADDRESS_LEN)?;
             let address = rest.take(len as usize)?;
             let port = u16::from_be_bytes(rest.array()?);
@@ -221,23 +222,9 @@ impl<'a> OwnAddresses<'a> {
     }
 }
 
-/// Reads from the front of a payload.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
+impl Reader<'_> {
     fn compact_size(&mut self) -> Option<u64> {
-        let [first] = self.array()?;
-        Some(match first {
+        Some(match self.byte()? {
             0xfd => u16::from_le_bytes(self.array()?).into(),
             0xfe => u32::from_le_bytes(self.array()?).into(),
             0xff => u64::from_le_bytes(self.array()?),

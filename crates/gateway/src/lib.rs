@@ -31,6 +31,7 @@ mod listener;
 mod proxy_protocol;
 mod queue;
 mod reactor;
+mod reader;
 mod settings;
 mod socks;
 mod stream;

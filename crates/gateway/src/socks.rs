@@ -1,6 +1,7 @@
 //! SOCKS5 (RFC 1928, passwords as in RFC 1929): the server that nodes use, and the client for an
 //! upstream proxy that reaches .onion names (Tor).
 
+use crate::reader::Reader;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -154,6 +155,11 @@ impl fmt::Display for SocksError {
 
 impl std::error::Error for SocksError {}
 
+/// Whether a user or a password has a length that RFC 1929 allows.
+fn fits(field: &[u8]) -> bool {
+    (1..=255).contains(&field.len())
+}
+
 /// The user and password that SOCKS5 clients must show (RFC 1929), stored as a digest.
 #[derive(Clone, Copy)]
 pub struct SocksUser([u8; 32]);
@@ -162,7 +168,6 @@ impl SocksUser {
     /// Returns `None` unless name and password have 1 to 255 bytes each, as RFC 1929 requires.
     #[must_use]
     pub fn new(name: &[u8], password: &[u8]) -> Option<Self> {
-        let fits = |field: &[u8]| (1..=255).contains(&field.len());
         (fits(name) && fits(password)).then(|| Self(Self::digest(name, password)))
     }
 
@@ -201,7 +206,6 @@ impl Credentials {
     /// Returns `None` unless user and password have 1 to 255 bytes each, as RFC 1929 requires.
     #[must_use]
     pub fn new(user: &[u8], password: &[u8]) -> Option<Self> {
-        let fits = |field: &[u8]| (1..=255).contains(&field.len());
         (fits(user) && fits(password)).then(|| Self {
             user: user.to_vec(),
             password: Zeroizing::new(password.to_vec()),
@@ -215,20 +219,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Reads fields from the bytes received so far. `None` means that more bytes are needed.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        Some(self.take(1)?[0])
-    }
-
+/// `None` means that more bytes are needed.
+impl<'a> Reader<'a> {
     /// A field that starts with its length in one byte.
     fn length_prefixed(&mut self) -> Option<&'a [u8]> {
         let len = self.byte()?;
@@ -238,18 +230,12 @@ impl<'a> Bytes<'a> {
     /// An address type, an address and a port.
     fn target(&mut self) -> Option<Result<Target, SocksError>> {
         let host = match self.byte()? {
-            address_type::IPV4 => {
-                let octets: [u8; 4] = self.take(4)?.try_into().ok()?;
-                Err(Ipv4Addr::from(octets).into())
-            }
-            address_type::IPV6 => {
-                let octets: [u8; 16] = self.take(16)?.try_into().ok()?;
-                Err(Ipv6Addr::from(octets).to_canonical())
-            }
+            address_type::IPV4 => Err(Ipv4Addr::from(self.array::<4>()?).into()),
+            address_type::IPV6 => Err(Ipv6Addr::from(self.array::<16>()?).to_canonical()),
             address_type::NAME => Ok(self.length_prefixed()?),
             _ => return Some(Err(SocksError::Address)),
         };
-        let port = u16::from_be_bytes(self.take(2)?.try_into().ok()?);
+        let port = u16::from_be_bytes(self.array()?);
         Some(match host {
             Err(address) => Ok(Target::Address(SocketAddr::new(address, port))),
             Ok(name) => match str::from_utf8(name) {
@@ -266,7 +252,7 @@ impl<'a> Bytes<'a> {
 }
 
 /// Checks the version byte of every message except those about passwords.
-fn version(bytes: &mut Bytes<'_>) -> Option<Result<(), SocksError>> {
+fn version(bytes: &mut Reader<'_>) -> Option<Result<(), SocksError>> {
     let byte = bytes.byte()?;
     Some(match byte == VERSION {
         true => Ok(()),
@@ -311,7 +297,7 @@ impl Server {
         answers: &mut Vec<u8>,
     ) -> Result<Option<SocksRequest>, SocksError> {
         loop {
-            let mut reader = Bytes(bytes);
+            let mut reader = Reader(bytes);
             let Some(request) = self.step(&mut reader, user, answers) else {
                 return Ok(None);
             };
@@ -328,7 +314,7 @@ impl Server {
     /// Handles one message of the client's, if it is complete.
     fn step(
         &mut self,
-        bytes: &mut Bytes<'_>,
+        bytes: &mut Reader<'_>,
         user: Option<SocksUser>,
         answers: &mut Vec<u8>,
     ) -> Option<Result<Option<SocksRequest>, SocksError>> {
@@ -430,7 +416,7 @@ impl Client {
         output: &mut Vec<u8>,
     ) -> Result<bool, SocksError> {
         loop {
-            let mut reader = Bytes(bytes);
+            let mut reader = Reader(bytes);
             let Some(connected) = self.step(&mut reader, output) else {
                 return Ok(false);
             };
@@ -444,7 +430,7 @@ impl Client {
 
     fn step(
         &mut self,
-        bytes: &mut Bytes<'_>,
+        bytes: &mut Reader<'_>,
         output: &mut Vec<u8>,
     ) -> Option<Result<bool, SocksError>> {
         match self.state {

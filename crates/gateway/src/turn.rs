@@ -92,9 +92,6 @@ impl Worker {
                     false => known.add(&link.address, now),
                 }
             }
-            if link.is_relaying() {
-                link.permit.handshake_done();
-            }
         }
         let numbers = &waiting[..taken];
         Turns::count(&mut self.turns.opened, self.turn.incoming.len());
@@ -152,11 +149,11 @@ impl Worker {
             link.node = Some(side);
             link.attempt_started = Instant::now();
         }
-        if !link.is_connected
-            && link.is_relaying()
-            && let Some(node) = &link.node
-            && node.writable
-        {
+        if !link.is_connected && link.is_relaying() {
+            link.permit.handshake_done();
+            let Some(node) = link.node.as_ref().filter(|node| node.writable) else {
+                return Ok(());
+            };
             let connected = is_connected(&node.socket);
             if !connected.map_err(|error| self.shared.node_failed(error))? {
                 return Ok(());

@@ -325,18 +325,43 @@ pub(super) struct Options {
     log: Option<LogFormat>,
 }
 
-fn socks_user(text: &str) -> Result<SocksUser, &'static str> {
+/// Parses NAME:PASSWORD.
+fn name_and_password<T>(
+    text: &str,
+    make: impl Fn(&[u8], &[u8]) -> Option<T>,
+) -> Result<T, &'static str> {
     let user = text.split_once(':');
-    let user = user.and_then(|(name, pass)| SocksUser::new(name.as_bytes(), pass.as_bytes()));
+    let user = user.and_then(|(name, pass)| make(name.as_bytes(), pass.as_bytes()));
     user.ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
+}
+
+fn socks_user(text: &str) -> Result<SocksUser, &'static str> {
+    name_and_password(text, SocksUser::new)
+}
+
+fn proxy_user(text: &str) -> Result<Credentials, &'static str> {
+    name_and_password(text, Credentials::new)
+}
+
+/// A TOML text that is wiped after it is parsed, and is not repeated in an error.
+fn secret<'de, T, D: Deserializer<'de>>(
+    deserializer: D,
+    parse: fn(&str) -> Result<T, &'static str>,
+) -> Result<Option<T>, D::Error> {
+    let text = Zeroizing::new(String::deserialize(deserializer)?);
+    parse(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn read_socks_user<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<SocksUser>, D::Error> {
-    let text = Zeroizing::new(String::deserialize(deserializer)?);
-    let user = socks_user(&text).map_err(serde::de::Error::custom)?;
-    Ok(Some(user))
+    secret(deserializer, socks_user)
+}
+
+fn read_proxy_user<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Credentials>, D::Error> {
+    secret(deserializer, proxy_user)
 }
 
 /// A TOML list whose texts are parsed as on the command line.
@@ -372,20 +397,6 @@ fn read_networks(file: &Path) -> Result<Vec<Network>, String> {
         parsed.map_err(|error| format!("{}: line {number}: {error}", Name(file)))
     };
     networks.map(parse).collect()
-}
-
-fn proxy_user(text: &str) -> Result<Credentials, &'static str> {
-    let user = text.split_once(':');
-    let user = user.and_then(|(name, pass)| Credentials::new(name.as_bytes(), pass.as_bytes()));
-    user.ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
-}
-
-fn read_proxy_user<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Credentials>, D::Error> {
-    let text = Zeroizing::new(String::deserialize(deserializer)?);
-    let user = proxy_user(&text).map_err(serde::de::Error::custom)?;
-    Ok(Some(user))
 }
 
 fn network<'de, D: Deserializer<'de>>(
