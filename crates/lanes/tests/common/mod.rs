@@ -9,7 +9,9 @@
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, TAG_LEN, Work};
+use std::cell::RefCell;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Once;
 
 /// Returns the backends that this machine supports. The first call prints which ones it lacks.
@@ -43,44 +45,90 @@ impl Guard {
     pub const BOTH: [Guard; 2] = [Guard::Front, Guard::Back];
 }
 
-/// Bytes next to an unmapped page: a kernel that accesses bytes beyond that end is killed.
-pub struct Guarded {
+const PAGE: usize = 4096;
+
+/// Writable pages between two unmapped ones.
+struct Pages {
     map: *mut std::ffi::c_void,
-    mapped: usize,
-    start: usize,
+    /// Bytes, with the unmapped pages.
     len: usize,
 }
 
-const PAGE: usize = 4096;
+/// How many [`Pages`] a thread keeps.
+const KEPT: usize = 64;
 
-impl Guarded {
-    /// A copy of `bytes`. Both ends of the mapping have an unmapped page; `guard` says which
-    /// one the bytes touch.
-    pub fn new(bytes: &[u8], guard: Guard) -> Self {
+thread_local! {
+    /// Pages for the next [`Guarded`] of this thread: mapping them anew interrupts all other threads,
+    /// which takes most of the time of these tests on a virtual machine.
+    static FREE: RefCell<Vec<Pages>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Pages {
+    /// Pages for `len` bytes. What they hold is not specified.
+    fn new(len: usize) -> Self {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-        let mapped = bytes.len().next_multiple_of(PAGE) + 2 * PAGE;
+        let len = len.next_multiple_of(PAGE) + 2 * PAGE;
+        let free = FREE.with_borrow_mut(|free| {
+            let index = free.iter().position(|pages| pages.len == len)?;
+            Some(free.swap_remove(index))
+        });
+        if let Some(pages) = free {
+            return pages;
+        }
         // SAFETY: the mapping is new and overlaps nothing. The two protected pages lie in it,
         // one at each end.
         let map = unsafe {
             let map = mmap_anonymous(
                 std::ptr::null_mut(),
-                mapped,
+                len,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,
             )
             .unwrap();
             mprotect(map, PAGE, MprotectFlags::empty()).unwrap();
-            mprotect(map.byte_add(mapped - PAGE), PAGE, MprotectFlags::empty()).unwrap();
+            mprotect(map.byte_add(len - PAGE), PAGE, MprotectFlags::empty()).unwrap();
             map
         };
+        Self { map, len }
+    }
+
+    /// Keeps the pages for the next one that needs as many.
+    fn keep(self) {
+        FREE.with_borrow_mut(|free| {
+            if free.len() == KEPT {
+                free.remove(0);
+            }
+            free.push(self);
+        });
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: `new` made this mapping, and no borrow of it is left.
+        unsafe { rustix::mm::munmap(self.map, self.len).unwrap() }
+    }
+}
+
+/// Bytes next to an unmapped page: a kernel that accesses bytes beyond that end is killed.
+pub struct Guarded {
+    /// Until it is dropped.
+    pages: Option<Pages>,
+    range: Range<usize>,
+}
+
+impl Guarded {
+    /// A copy of `bytes`. Both ends of the mapping have an unmapped page; `guard` says which
+    /// one the bytes touch.
+    pub fn new(bytes: &[u8], guard: Guard) -> Self {
+        let pages = Pages::new(bytes.len());
+        let range = match guard {
+            Guard::Front => PAGE..PAGE + bytes.len(),
+            Guard::Back => pages.len - PAGE - bytes.len()..pages.len - PAGE,
+        };
         let mut guarded = Self {
-            map,
-            mapped,
-            start: match guard {
-                Guard::Front => PAGE,
-                Guard::Back => mapped - PAGE - bytes.len(),
-            },
-            len: bytes.len(),
+            pages: Some(pages),
+            range,
         };
         guarded.bytes().copy_from_slice(bytes);
         guarded
@@ -88,19 +136,21 @@ impl Guarded {
 
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `len` bytes from `start` on lie in the writable middle of the mapping, which
-        // lives as long as `self`; the slice borrows `self`.
+        let pages = self.pages.as_mut().unwrap();
+        // SAFETY: the range lies in the writable middle of the mapping, which lives as long as
+        // `self`; the slice borrows `self`.
         unsafe {
-            let start = self.map.cast::<u8>().add(self.start);
-            std::slice::from_raw_parts_mut(start, self.len)
+            let start = pages.map.cast::<u8>().add(self.range.start);
+            std::slice::from_raw_parts_mut(start, self.range.len())
         }
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: `new` made this mapping, and no borrow of it is left.
-        unsafe { rustix::mm::munmap(self.map, self.mapped).unwrap() }
+        if let Some(pages) = self.pages.take() {
+            pages.keep();
+        }
     }
 }
 
