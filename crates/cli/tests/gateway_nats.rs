@@ -52,7 +52,10 @@ fn events_of_peers() {
     });
     let closed = |count: u64| {
         until(LIMIT, "the peer has gone", || {
-            metric(http, "packetlane_gateway_closed_total{cause=\"peer\"}") == count
+            metric(
+                http,
+                "packetlane_gateway_closed_total{direction=\"inbound\",cause=\"peer\"}",
+            ) == count
         });
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -131,7 +134,7 @@ fn events_of_peers() {
     until(LIMIT, "all are refused", || {
         metric(
             http,
-            "packetlane_gateway_refused_total{limit=\"half-open\"}",
+            "packetlane_gateway_refused_total{direction=\"inbound\",limit=\"half-open\"}",
         ) == 1 + flooding
     });
     let dropped = metric(http, "packetlane_gateway_dropped_events_total");

@@ -509,8 +509,11 @@ fn no_counter_falls_or_disappears() {
     until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
     let first = counters(http);
     for (name, labels) in [
-        ("closed", "cause=\"node-protocol\""),
-        ("refused", "limit=\"outbound-connections\""),
+        ("closed", "direction=\"inbound\",cause=\"node-protocol\""),
+        (
+            "refused",
+            "direction=\"outbound\",limit=\"outbound-connections\"",
+        ),
         ("connected", "direction=\"outbound\",transport=\"v2\""),
         ("messages", "direction=\"sent\",type=\"verack\""),
         ("messages", "direction=\"received\",type=\"(others)\""),
@@ -555,8 +558,8 @@ fn no_counter_falls_or_disappears() {
     let of = |name: &str| last[&format!("packetlane_gateway_{name}")];
     for name in [
         "messages_total{direction=\"received\",type=\"version\"}",
-        "closed_total{cause=\"peer\"}",
-        "closed_total{cause=\"socks\"}",
+        "closed_total{direction=\"inbound\",cause=\"peer\"}",
+        "closed_total{direction=\"outbound\",cause=\"socks\"}",
     ] {
         assert!(of(name) > 5.0, "{name}: {}", of(name));
     }
@@ -584,7 +587,7 @@ fn descriptors_are_reserved_for_the_nodes_own_connections() {
         .filter_map(|stream| talk(stream).ok())
         .count();
     assert!((20..=40).contains(&served), "{served}");
-    let refused = counters(http)["packetlane_gateway_refused_total{limit=\"connections\"}"];
+    let refused = counters(http)["packetlane_gateway_refused_total{direction=\"inbound\",limit=\"connections\"}"];
     assert_eq!(refused, (100 - served) as f64);
     let peers = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let own = (0..20).map(|_| {

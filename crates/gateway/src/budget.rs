@@ -1,12 +1,15 @@
 //! Limits on what all connections of a gateway use together, across its threads. Inbound
 //! connections and the node's own have separate limits.
 
-use crate::address::Groups;
+use crate::address::{Groups, Rate};
 use crate::dial::lock;
-use crate::settings::Limits;
+use crate::settings::{Limits, PerAddress};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Which side opened the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +36,18 @@ pub enum Refusal {
     Connections,
     /// [`Limits::half_open`](crate::Limits::half_open).
     HalfOpen,
-    /// [`Limits::half_open_address`](crate::Limits::half_open_address).
+    /// [`Limits::half_open_of`](crate::Limits::half_open_of), per address.
     HalfOpenAddress,
-    /// [`Limits::half_open_group`](crate::Limits::half_open_group).
+    /// [`Limits::half_open_of`](crate::Limits::half_open_of), per group.
     HalfOpenGroup,
+    /// [`Limits::connections_of`](crate::Limits::connections_of), per address.
+    ConnectionsAddress,
+    /// [`Limits::connections_of`](crate::Limits::connections_of), per group.
+    ConnectionsGroup,
+    /// [`Limits::connection_rate`](crate::Limits::connection_rate), per address.
+    RateAddress,
+    /// [`Limits::connection_rate`](crate::Limits::connection_rate), per group.
+    RateGroup,
     /// The address is not in [`Settings::allowed`](crate::Settings::allowed), or is in
     /// [`Settings::denied`](crate::Settings::denied).
     Denied,
@@ -55,6 +66,10 @@ names! {
         Self::HalfOpen => "half-open",
         Self::HalfOpenAddress => "half-open-address",
         Self::HalfOpenGroup => "half-open-group",
+        Self::ConnectionsAddress => "connections-address",
+        Self::ConnectionsGroup => "connections-group",
+        Self::RateAddress => "connection-rate-address",
+        Self::RateGroup => "connection-rate-group",
         Self::Denied => "denied",
         Self::Files => "files",
         Self::OutboundConnections => "outbound-connections",
@@ -73,24 +88,63 @@ pub(crate) struct Budget {
 
 #[derive(Debug, Default)]
 struct Connections {
-    inbound: usize,
+    inbound: Groups,
     outbound: usize,
     /// Inbound connections whose handshake is not done.
     half_open: Groups,
+    /// Inbound connections that began in the current minute, and when it began.
+    recent: Groups,
+    minute: Option<Instant>,
     /// Outbound connections whose client has not shown the password yet.
     unauthenticated: Groups,
 }
 
+/// Fails with the first limit, per address or per group, that its number has reached.
+fn check(numbers: [usize; 2], limit: PerAddress, refusals: [Refusal; 2]) -> Result<(), Refusal> {
+    let limits = [limit.address, limit.group];
+    match (0..2).find(|&of| numbers[of] >= limits[of]) {
+        Some(of) => Err(refusals[of]),
+        None => Ok(()),
+    }
+}
+
 impl Connections {
-    /// Checks the half-open limits of an address and its network group.
-    fn check_address(&self, address: IpAddr, limits: &Limits) -> Result<(), Refusal> {
-        if self.half_open.of_address(address) >= limits.half_open_address {
-            Err(Refusal::HalfOpenAddress)
-        } else if self.half_open.of_group(address) >= limits.half_open_group {
-            Err(Refusal::HalfOpenGroup)
-        } else {
-            Ok(())
+    /// Checks the limits of an inbound peer's address and of its network group, and counts that it
+    /// has connected now.
+    fn check_address(&mut self, ip: IpAddr, limits: &Limits) -> Result<(), Refusal> {
+        use Refusal::*;
+        let half_open = self.half_open.of(ip);
+        check(
+            half_open,
+            limits.half_open_of,
+            [HalfOpenAddress, HalfOpenGroup],
+        )?;
+        if ip.to_canonical().is_loopback() {
+            return Ok(());
         }
+        let all = self.inbound.of(ip);
+        check(
+            all,
+            limits.connections_of,
+            [ConnectionsAddress, ConnectionsGroup],
+        )?;
+        if limits.connection_rate == PerAddress::UNLIMITED {
+            return Ok(());
+        }
+        if self.minute.is_none_or(|start| start.elapsed() >= MINUTE) {
+            self.minute = Some(Instant::now());
+            self.recent = Groups::default();
+        }
+        let recent = self.recent.of(ip);
+        check(recent, limits.connection_rate, [RateAddress, RateGroup])?;
+        self.recent.add(Some(ip));
+        Ok(())
+    }
+
+    /// The rates for which the traffic of an inbound peer counts, if they are limited.
+    fn rates(&mut self, ip: IpAddr, limits: &Limits) -> Option<[Arc<Rate>; 2]> {
+        let is_limited = limits.byte_rate != PerAddress::UNLIMITED;
+        (is_limited && !ip.to_canonical().is_loopback()).then(|| self.inbound.rates(ip))
     }
 }
 
@@ -130,9 +184,10 @@ impl Budget {
         let mut connections = lock(&self.connections);
         let kind = match direction {
             Direction::Outbound => {
-                let unauthenticated = &mut connections.unauthenticated;
-                let has_too_many =
-                    |address| unauthenticated.of_address(address) >= limits.half_open_address;
+                let has_too_many = |address| {
+                    let [of_address, _] = connections.unauthenticated.of(address);
+                    of_address >= limits.half_open_of.address
+                };
                 if address.is_some_and(has_too_many)
                     || connections.outbound >= limits.outbound_connections
                 {
@@ -148,7 +203,7 @@ impl Budget {
                 }
             }
             Direction::Inbound => {
-                if connections.inbound >= limits.connections {
+                if connections.inbound.all() >= limits.connections {
                     return Err(Refusal::Connections);
                 }
                 if connections.half_open.all() >= limits.half_open {
@@ -157,15 +212,23 @@ impl Budget {
                 if let Some(address) = address {
                     connections.check_address(address, limits)?;
                 }
-                connections.inbound += 1;
+                connections.inbound.add(address);
                 connections.half_open.add(address);
-                Kind::HalfOpen(address)
+                Kind::Inbound {
+                    address,
+                    is_half_open: true,
+                }
             }
+        };
+        let rates = match (direction, address) {
+            (Direction::Inbound, Some(address)) => connections.rates(address, limits),
+            _ => None,
         };
         drop(connections);
         Ok(Permit {
             budget: Arc::clone(self),
             kind,
+            rates,
         })
     }
 }
@@ -175,6 +238,8 @@ impl Budget {
 pub(crate) struct Permit {
     budget: Arc<Budget>,
     kind: Kind,
+    /// What its traffic counts for, of its address and of its network group.
+    rates: Option<[Arc<Rate>; 2]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -182,20 +247,29 @@ enum Kind {
     Outbound,
     /// Outbound, before the client has shown the password.
     Unauthenticated(IpAddr),
-    /// Inbound, before the handshake is done.
-    HalfOpen(Option<IpAddr>),
-    Inbound,
+    Inbound {
+        /// `None` until a load balancer has told it.
+        address: Option<IpAddr>,
+        is_half_open: bool,
+    },
 }
 
 impl Permit {
     /// Records the peer's address once a load balancer has told it.
     pub(crate) fn set_address(&mut self, address: IpAddr, limits: &Limits) -> Result<(), Refusal> {
-        if let Kind::HalfOpen(before) = self.kind {
+        if let Kind::Inbound {
+            address: known @ None,
+            ..
+        } = &mut self.kind
+        {
             let mut connections = lock(&self.budget.connections);
             connections.check_address(address, limits)?;
-            connections.half_open.remove(before);
-            connections.half_open.add(Some(address));
-            self.kind = Kind::HalfOpen(Some(address));
+            *known = Some(address);
+            connections.inbound.remove(None);
+            connections.half_open.remove(None);
+            connections.inbound.add(*known);
+            connections.half_open.add(*known);
+            self.rates = connections.rates(address, limits);
         }
         Ok(())
     }
@@ -211,10 +285,28 @@ impl Permit {
 
     /// Records that the handshake is done.
     pub(crate) fn handshake_done(&mut self) {
-        if let Kind::HalfOpen(address) = self.kind {
-            lock(&self.budget.connections).half_open.remove(address);
-            self.kind = Kind::Inbound;
+        if let Kind::Inbound {
+            address,
+            is_half_open: is_half_open @ true,
+        } = &mut self.kind
+        {
+            lock(&self.budget.connections).half_open.remove(*address);
+            *is_half_open = false;
         }
+    }
+
+    /// Counts bytes that the connection has moved.
+    pub(crate) fn count_bytes(&self, bytes: usize, now: Instant) {
+        for rate in self.rates.iter().flatten() {
+            rate.add(bytes, now);
+        }
+    }
+
+    /// Whether the connection's address or network group must wait before it moves more bytes.
+    pub(crate) fn is_over_rate(&self, limits: &Limits, now: Instant) -> bool {
+        let limits = [limits.byte_rate.address, limits.byte_rate.group];
+        let mut rates = self.rates.iter().flatten().zip(limits);
+        rates.any(|(rate, limit)| rate.is_over(limit, now))
     }
 }
 
@@ -227,11 +319,15 @@ impl Drop for Permit {
                 connections.outbound -= 1;
                 connections.unauthenticated.remove(Some(address));
             }
-            Kind::HalfOpen(address) => {
-                connections.inbound -= 1;
-                connections.half_open.remove(address);
+            Kind::Inbound {
+                address,
+                is_half_open,
+            } => {
+                connections.inbound.remove(address);
+                if is_half_open {
+                    connections.half_open.remove(address);
+                }
             }
-            Kind::Inbound => connections.inbound -= 1,
         }
     }
 }
@@ -308,7 +404,10 @@ mod tests {
             connections: 3,
             outbound_connections: 1,
             half_open: 2,
-            half_open_address: 1,
+            half_open_of: PerAddress {
+                address: 1,
+                group: 2,
+            },
             ..Limits::default()
         };
         let [a, b] = ["203.0.113.5", "203.0.113.6"].map(|address| address.parse().unwrap());
@@ -335,9 +434,65 @@ mod tests {
         }
         let left = lock(&budget.connections);
         assert_eq!(
-            (left.inbound, left.outbound, left.half_open.all()),
+            (left.inbound.all(), left.outbound, left.half_open.all()),
             (0, 0, 0)
         );
+    }
+
+    /// Limits per address and per group: of open connections, of those that begin in a minute, and of
+    /// bytes. None of them is for loopback addresses.
+    #[test]
+    fn addresses_and_groups_have_limits() {
+        let [a, b, c, local] = ["203.0.113.5", "203.0.7.6", "::ffff:203.0.1.1", "127.0.0.1"]
+            .map(|address| address.parse::<IpAddr>().ok());
+        let limit = PerAddress {
+            address: 2,
+            group: 3,
+        };
+        let open = Limits {
+            connections_of: limit,
+            ..Limits::default()
+        };
+        let rate = Limits {
+            connection_rate: limit,
+            ..Limits::default()
+        };
+        for (limits, refusals, is_freed) in [
+            (
+                open,
+                [Refusal::ConnectionsAddress, Refusal::ConnectionsGroup],
+                true,
+            ),
+            (rate, [Refusal::RateAddress, Refusal::RateGroup], false),
+        ] {
+            let budget = Arc::<Budget>::default();
+            let admit = |address| budget.admit(Inbound, address, &limits);
+            let mut all = [a, a, b].map(|address| admit(address).unwrap());
+            all[0].handshake_done();
+            assert_eq!(admit(a).unwrap_err(), refusals[0]);
+            let mut balanced = admit(None).unwrap();
+            assert_eq!(balanced.set_address(c.unwrap(), &limits), Err(refusals[1]));
+            assert_eq!([local; 9].map(|address| admit(address).is_ok()), [true; 9]);
+            drop(all);
+            assert_eq!(admit(a).is_ok(), is_freed);
+            lock(&budget.connections).minute = Instant::now().checked_sub(MINUTE);
+            assert!(admit(a).is_ok());
+        }
+        let bytes = Limits {
+            byte_rate: limit,
+            ..Limits::default()
+        };
+        let budget = Arc::<Budget>::default();
+        let now = Instant::now();
+        let [a, b, local] = [a, b, local].map(|ip| budget.admit(Inbound, ip, &bytes).unwrap());
+        for (count, expected) in [(1, [false, false]), (1, [true, false]), (1, [true, true])] {
+            a.count_bytes(count, now);
+            local.count_bytes(count, now);
+            assert_eq!([&a, &b].map(|one| one.is_over_rate(&bytes, now)), expected);
+        }
+        assert!(!local.is_over_rate(&bytes, now));
+        let unlimited = budget.admit(Inbound, None, &Limits::default()).unwrap();
+        assert!(unlimited.rates.is_none());
     }
 
     /// Clients without the password get only a few outbound slots per address.
@@ -346,7 +501,10 @@ mod tests {
         let budget = Arc::<Budget>::default();
         let limits = Limits {
             outbound_connections: 10,
-            half_open_address: 2,
+            half_open_of: PerAddress {
+                address: 2,
+                ..PerAddress::UNLIMITED
+            },
             ..Limits::default()
         };
         let address = "203.0.113.5".parse().ok();

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long [`Gateway::check_node`] waits for the node.
+/// How long [`Gateway::check_nodes`] waits for a node.
 const NODE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running gateway. Dropping it stops it.
@@ -55,6 +55,8 @@ impl Thread {
 pub enum GatewayError {
     /// The settings have no address to listen on.
     NoListener,
+    /// There are more than [`Settings::MAX_INBOUND`] addresses for peers.
+    TooManyListeners,
     /// An address cannot be listened on.
     Listen {
         /// The address.
@@ -85,6 +87,10 @@ impl fmt::Display for GatewayError {
         match self {
             Self::NoListener => {
                 f.write_str("no address to listen on: set inbound, socks or transparent")
+            }
+            Self::TooManyListeners => {
+                let most = Settings::MAX_INBOUND;
+                write!(f, "more than {most} addresses for peers to connect to")
             }
             Self::Listen { address, error } => {
                 let hint = match error.kind() {
@@ -131,6 +137,7 @@ impl std::error::Error for GatewayError {
                 Some(error)
             }
             Self::NoListener
+            | Self::TooManyListeners
             | Self::UnexpectedSocket(_)
             | Self::RestartRequired(_)
             | Self::Panicked => None,
@@ -176,12 +183,13 @@ impl Gateway {
         let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
         let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
         let passed = passed.map_err(GatewayError::System)?;
-        check_source(&settings)?;
+        check_inbound(&settings)?;
         let mut secret = Secret::default();
         getrandom::fill(&mut secret)
             .map_err(|error| GatewayError::System(io::Error::other(error)))?;
         let shared = Arc::new(Shared {
             secret,
+            nodes: Mutex::new(vec![NodeState::Unknown; settings.inbound.len()]),
             resolver: Arc::new(resolver),
             ..Shared::default()
         });
@@ -226,10 +234,10 @@ impl Gateway {
         &self.settings
     }
 
-    /// Whether the node accepted the last connection of a peer.
+    /// Whether each node of [`Settings::inbound`] accepted the last connection of a peer.
     #[must_use]
-    pub fn node(&self) -> NodeState {
-        *lock(&self.shared.node)
+    pub fn nodes(&self) -> Vec<NodeState> {
+        lock(&self.shared.nodes).clone()
     }
 
     /// What the connections of all threads use now.
@@ -241,25 +249,24 @@ impl Gateway {
         }
     }
 
-    /// Returns a function that finds out whether the node accepts connections, for at most two
-    /// seconds. It tries only if the last connection failed or there was none.
-    pub fn check_node(&self) -> impl FnOnce() -> NodeState + Send + use<> {
-        let (shared, inbound) = (Arc::clone(&self.shared), self.settings.inbound);
+    /// Returns a function that finds out whether all nodes accept connections, for at most two
+    /// seconds each. It tries those whose last connection failed and those that had none.
+    pub fn check_nodes(&self) -> impl FnOnce() -> bool + Send + use<> {
+        let (shared, inbound) = (Arc::clone(&self.shared), self.settings.inbound.clone());
         move || {
-            let state = *lock(&shared.node);
-            match inbound {
-                Some(inbound) if state != NodeState::Up => {
-                    let connected =
-                        net::TcpStream::connect_timeout(&inbound.node, NODE_CHECK_TIMEOUT);
-                    let state = match connected {
-                        Ok(_) => NodeState::Up,
-                        Err(_) => NodeState::Down,
-                    };
-                    *lock(&shared.node) = state;
-                    state
-                }
-                _ => state,
-            }
+            let states = lock(&shared.nodes).clone();
+            let nodes = inbound.iter().zip(states).enumerate();
+            nodes.fold(true, |all, (index, (inbound, state))| {
+                let is_up = state == NodeState::Up
+                    || net::TcpStream::connect_timeout(&inbound.node, NODE_CHECK_TIMEOUT).is_ok();
+                let now = if is_up {
+                    NodeState::Up
+                } else {
+                    NodeState::Down
+                };
+                shared.set_node(index, now);
+                all && is_up
+            })
         }
     }
 
@@ -299,7 +306,7 @@ impl Gateway {
         if let Some(&name) = self.restart_required(&settings).first() {
             return Err(GatewayError::RestartRequired(name));
         }
-        check_source(&settings)?;
+        check_inbound(&settings)?;
         for thread in &self.threads {
             thread.send(Request::Settings(Box::new(settings.clone())));
         }
@@ -311,7 +318,13 @@ impl Gateway {
     #[must_use]
     pub fn restart_required(&self, settings: &Settings) -> Vec<&'static str> {
         let old = &self.settings;
-        let listen = |settings: &Settings| settings.inbound.map(|inbound| inbound.listen);
+        let listen = |settings: &Settings| -> Vec<_> {
+            settings
+                .inbound
+                .iter()
+                .map(|inbound| inbound.listen)
+                .collect()
+        };
         let fixed = [
             ("listen", listen(old) != listen(settings)),
             ("socks", old.socks != settings.socks),
@@ -369,37 +382,34 @@ fn listeners(
     settings: &mut Settings,
     passed: &[(SocketAddr, net::TcpListener)],
 ) -> Result<Vec<Listener>, GatewayError> {
-    let inbound = settings.inbound.as_mut().map(|inbound| &mut inbound.listen);
-    let configured = [
-        (ListenerKind::Inbound, inbound),
+    let inbound = settings.inbound.iter_mut().enumerate();
+    let inbound = inbound.map(|(index, one)| (ListenerKind::Inbound(index), &mut one.listen));
+    let own = [
         (ListenerKind::Socks, settings.socks.as_mut()),
         (ListenerKind::Transparent, settings.transparent.as_mut()),
     ];
-    let is_set = |passed: SocketAddr| {
-        let mut addresses = configured
-            .iter()
-            .filter_map(|(_, address)| address.as_deref());
-        addresses.any(|address| *address == passed)
-    };
+    let own = own
+        .into_iter()
+        .filter_map(|(kind, address)| Some((kind, address?)));
+    let configured: Vec<_> = inbound.chain(own).collect();
+    let is_set = |passed: SocketAddr| configured.iter().any(|(_, address)| **address == passed);
     if let Some((address, _)) = passed.iter().find(|(address, _)| !is_set(*address)) {
         return Err(GatewayError::UnexpectedSocket(*address));
     }
     let mut listeners = Vec::new();
     for (kind, address) in configured {
-        if let Some(address) = address {
-            let failed = |error| GatewayError::Listen {
-                address: *address,
-                error,
-            };
-            let its = passed.iter().find(|(passed, _)| passed == address);
-            let socket = match its {
-                Some((_, socket)) => share(socket),
-                None => listen(*address),
-            };
-            let socket = socket.map_err(failed)?;
-            *address = socket.local_addr().map_err(failed)?;
-            listeners.push(Listener::new(kind, socket, its.is_some()));
-        }
+        let failed = |error| GatewayError::Listen {
+            address: *address,
+            error,
+        };
+        let its = passed.iter().find(|(passed, _)| passed == address);
+        let socket = match its {
+            Some((_, socket)) => share(socket),
+            None => listen(*address),
+        };
+        let socket = socket.map_err(failed)?;
+        *address = socket.local_addr().map_err(failed)?;
+        listeners.push(Listener::new(kind, socket, its.is_some()));
     }
     match listeners.is_empty() {
         true => Err(GatewayError::NoListener),
@@ -407,10 +417,16 @@ fn listeners(
     }
 }
 
-/// Tries whether the node can be reached from the addresses of peers, if the settings say so.
-fn check_source(settings: &Settings) -> Result<(), GatewayError> {
-    if let Some(inbound) = settings.inbound
-        && inbound.source == PeerSource::Real
+/// Checks the number of inbound settings, and tries whether their nodes can be reached from the
+/// addresses of peers if they say so.
+fn check_inbound(settings: &Settings) -> Result<(), GatewayError> {
+    if settings.inbound.len() > Settings::MAX_INBOUND {
+        return Err(GatewayError::TooManyListeners);
+    }
+    for inbound in settings
+        .inbound
+        .iter()
+        .filter(|inbound| inbound.source == PeerSource::Real)
     {
         for node in [Some(inbound.node), inbound.node_v6].into_iter().flatten() {
             check_foreign(node).map_err(|error| GatewayError::Spoof { node, error })?;

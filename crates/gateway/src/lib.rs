@@ -52,5 +52,5 @@ pub use event::{Event, NodeState, Peer};
 pub use gateway::{Gateway, GatewayError};
 pub use link::{Close, Transport};
 pub use proxy_protocol::ProxyProtocolError;
-pub use settings::{Inbound, Limits, PeerSource, Settings, V2Only};
+pub use settings::{Inbound, Limits, PeerSource, PerAddress, Settings, V2Only};
 pub use socks::{Credentials, SocksError, SocksUser, Target};

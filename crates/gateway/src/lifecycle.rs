@@ -55,9 +55,11 @@ impl Worker {
 
     /// Whether connections begin with a PROXY protocol header.
     fn expects_proxy_header(&self, kind: ListenerKind) -> bool {
-        let inbound = self.settings.inbound;
-        matches!(kind, ListenerKind::Inbound)
-            && inbound.is_some_and(|inbound| inbound.proxy_protocol)
+        let ListenerKind::Inbound(index) = kind else {
+            return false;
+        };
+        let inbound = self.settings.inbound.get(index);
+        inbound.is_some_and(|inbound| inbound.proxy_protocol)
     }
 
     /// Reports a connection that never became a link.
@@ -80,7 +82,7 @@ impl Worker {
         let direction = kind.direction();
         let has_address = match kind {
             // A load balancer has not told the client's address yet.
-            ListenerKind::Inbound => !self.expects_proxy_header(kind),
+            ListenerKind::Inbound(_) => !self.expects_proxy_header(kind),
             // Before the password is known, the client may be anybody.
             ListenerKind::Socks => self.settings.socks_user.is_some(),
             ListenerKind::Transparent => false,
@@ -99,8 +101,9 @@ impl Worker {
         self.next_id += self.settings.workers.get() as u64;
         let side = Side::new(socket);
         let mut link = match kind {
-            ListenerKind::Inbound => {
-                Link::inbound(id, permit, side, from, self.expects_proxy_header(kind))
+            ListenerKind::Inbound(index) => {
+                let expects_header = self.expects_proxy_header(kind);
+                Link::inbound(id, permit, side, from, index, expects_header)
             }
             ListenerKind::Socks => Link::outbound(id, permit, side, from, None),
             ListenerKind::Transparent => {
@@ -126,7 +129,7 @@ impl Worker {
         self.wake(number);
         let started = registered.and_then(|()| match kind {
             ListenerKind::Transparent => self.dial(number),
-            ListenerKind::Inbound | ListenerKind::Socks => Ok(()),
+            ListenerKind::Inbound(_) | ListenerKind::Socks => Ok(()),
         });
         if let Err(close) = started {
             self.close(number, close);

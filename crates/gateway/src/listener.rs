@@ -21,8 +21,8 @@ const ENFILE: i32 = 23;
 /// Who connects to a listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ListenerKind {
-    /// Peers.
-    Inbound,
+    /// Peers: for the element of [`Settings::inbound`](crate::Settings::inbound) with this index.
+    Inbound(usize),
     /// Nodes that send a SOCKS request.
     Socks,
     /// Nodes whose connections to peers a firewall redirects.
@@ -32,7 +32,7 @@ pub(crate) enum ListenerKind {
 impl ListenerKind {
     pub(crate) fn direction(self) -> Direction {
         match self {
-            Self::Inbound => Direction::Inbound,
+            Self::Inbound(_) => Direction::Inbound,
             Self::Socks | Self::Transparent => Direction::Outbound,
         }
     }
@@ -241,7 +241,7 @@ mod tests {
         socket.bind(&at.into()).unwrap();
         socket.listen(BACKLOG).unwrap();
         let socket = TcpListener::from_std(socket.into());
-        Listener::new(ListenerKind::Inbound, socket, false)
+        Listener::new(ListenerKind::Inbound(0), socket, false)
     }
 
     /// Greets every waiting connection.

@@ -1,6 +1,7 @@
 //! The event queue of a thread, and the links that may have something to do.
 
 use crate::link::{Link, Side};
+use crate::settings::Settings;
 use mio::event::Source;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
@@ -12,7 +13,10 @@ use std::time::Duration;
 const WAKER: Token = Token(usize::MAX);
 
 /// The first token of the listeners.
-const LISTENERS: usize = usize::MAX - 4;
+const LISTENERS: usize = usize::MAX - MAX_LISTENERS;
+
+/// Those of peers, and those of the node.
+const MAX_LISTENERS: usize = Settings::MAX_INBOUND + 2;
 
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Settings of a gateway. At least one of `inbound`, `socks` and `transparent` must be set.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Accepts peers and relays them to a node.
-    pub inbound: Option<Inbound>,
+    /// Where peers connect, and the node of each place. At most [`Settings::MAX_INBOUND`].
+    pub inbound: Vec<Inbound>,
     /// Address of the SOCKS5 server through which the node connects to peers.
     pub socks: Option<SocketAddr>,
     /// The user and password that clients of `socks` must show. If `None`, anyone may use it, and
@@ -57,12 +57,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Maximum number of [`Settings::inbound`].
+    pub const MAX_INBOUND: usize = 16;
+
     /// Default settings, with one thread per core and no address to listen on.
     #[must_use]
     pub fn new(network: Network, engine: Engine) -> Self {
         let cores = std::thread::available_parallelism();
         Self {
-            inbound: None,
+            inbound: Vec::new(),
             socks: None,
             socks_user: None,
             transparent: None,
@@ -100,7 +103,8 @@ pub enum V2Only {
     All,
 }
 
-/// Where peers connect, and the node they are relayed to.
+/// Where peers connect, and the node they are relayed to. A node has several, for example, if it
+/// expects the peers of its onion service at another address.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound {
     /// Address where peers connect.
@@ -161,13 +165,20 @@ pub struct Limits {
     pub connect: Duration,
     /// Inbound connections whose handshake is not done.
     pub half_open: usize,
-    /// The same per address, which a household or an office may share. Also limits the clients per
-    /// address that have not shown the password of [`Settings::socks_user`].
-    pub half_open_address: usize,
-    /// The same per network group: an IPv4 /16 or an IPv6 /32.
-    pub half_open_group: usize,
+    /// The same per address, which a household or an office may share, and per network group. Also for
+    /// loopback addresses. The limit per address also limits the clients that have not shown the
+    /// password of [`Settings::socks_user`].
+    pub half_open_of: PerAddress,
     /// Inbound connections. A node allows 125 by default.
     pub connections: usize,
+    /// The same per address and per network group, by default any number. This and the two rates do
+    /// not apply to loopback addresses, from which Tor delivers the peers of an onion service.
+    pub connections_of: PerAddress,
+    /// Inbound connections that may begin within a minute, by default any number.
+    pub connection_rate: PerAddress,
+    /// Bytes a second from and to inbound peers. Data beyond it waits. By default any number. Applies
+    /// to connections that begin after it is set.
+    pub byte_rate: PerAddress,
     /// The node's own connections, through SOCKS or redirected by a firewall, including unfinished
     /// handshakes. A node has about a dozen; a crawler may have thousands.
     pub outbound_connections: usize,
@@ -191,15 +202,38 @@ pub struct Limits {
     pub idle: Duration,
 }
 
+/// A limit per address, and one per network group: an IPv4 /16 or an IPv6 /32. The addresses of an
+/// IPv6 /64 are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerAddress {
+    /// For each address.
+    pub address: usize,
+    /// For each network group.
+    pub group: usize,
+}
+
+impl PerAddress {
+    /// No limit.
+    pub const UNLIMITED: Self = Self {
+        address: usize::MAX,
+        group: usize::MAX,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(60),
             connect: Duration::from_secs(20),
             half_open: 10_000,
-            half_open_address: 64,
-            half_open_group: 2_000,
+            half_open_of: PerAddress {
+                address: 64,
+                group: 2_000,
+            },
             connections: 20_000,
+            connections_of: PerAddress::UNLIMITED,
+            connection_rate: PerAddress::UNLIMITED,
+            byte_rate: PerAddress::UNLIMITED,
             outbound_connections: 5_000,
             queued: 1 << 20,
             batch: OpenBatch::ENOUGH_BYTES,

@@ -5,7 +5,7 @@
 use crate::account::Turns;
 use crate::budget::Direction;
 use crate::dial::{connect, is_connected, lock};
-use crate::event::{Event, Peer};
+use crate::event::{Event, NodeState, Peer};
 use crate::link::{Close, Side};
 use crate::proxy_protocol::header;
 use crate::reactor::Subject;
@@ -70,6 +70,7 @@ impl Worker {
             let Some(link) = self.links.get_mut(number) else {
                 continue;
             };
+            link.is_throttled = link.permit.is_over_rate(&self.settings.limits, now);
             if link.is_batched()
                 && let Err(close) = link.read_peer(
                     &mut self.turn.incoming,
@@ -134,15 +135,23 @@ impl Worker {
         let Some(link) = self.links.get_mut(number) else {
             return Ok(());
         };
+        let inbound = link.inbound_of(&self.settings);
+        let shared = &self.shared;
+        let node_failed = |error| {
+            if let Some((index, _)) = inbound {
+                shared.set_node(index, NodeState::Down);
+            }
+            Close::NodeSocket(error)
+        };
         if link.node.is_none()
             && link.is_relaying()
-            && let (Some(inbound), Target::Address(from)) = (self.settings.inbound, &link.address)
+            && let (Some((_, inbound)), Target::Address(from)) = (inbound, &link.address)
         {
-            let (node, origin) = self.shared.route_to_node(&inbound, *from);
+            let (node, origin) = shared.route_to_node(&inbound, *from);
             if inbound.source == PeerSource::ProxyProtocol {
                 link.to_node.begin_with(&header(*from, inbound.listen));
             }
-            let socket = connect(node, origin).map_err(|error| self.shared.node_failed(error))?;
+            let socket = connect(node, origin).map_err(node_failed)?;
             let mut side = Side::new(socket);
             let added = self.reactor.add(&mut side, Subject::Node(number));
             added.map_err(Close::NodeSocket)?;
@@ -154,14 +163,13 @@ impl Worker {
             let Some(node) = link.node.as_ref().filter(|node| node.writable) else {
                 return Ok(());
             };
-            let connected = is_connected(&node.socket);
-            if !connected.map_err(|error| self.shared.node_failed(error))? {
+            if !is_connected(&node.socket).map_err(node_failed)? {
                 return Ok(());
             }
             link.is_connected = true;
-            if link.direction == Direction::Inbound {
+            if let Some((index, _)) = inbound {
                 link.node_address = node.socket.local_addr().ok();
-                self.shared.node_answered();
+                shared.set_node(index, NodeState::Up);
             }
             (self.event_sink)(&Peer::of(link), &Event::Connected);
         }

@@ -54,14 +54,15 @@ pub(crate) struct Shared {
     pub(crate) reserved_fd: Mutex<ReservedFd>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) resolver: Arc<Resolver>,
-    pub(crate) node: Mutex<NodeState>,
+    /// For each element of [`Settings::inbound`].
+    pub(crate) nodes: Mutex<Vec<NodeState>>,
 }
 
 // Without the secret.
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shared = f.debug_struct("Shared");
-        shared.field("node", &self.node).finish_non_exhaustive()
+        shared.field("nodes", &self.nodes).finish_non_exhaustive()
     }
 }
 
@@ -87,13 +88,11 @@ impl Shared {
         (node, origin)
     }
 
-    pub(crate) fn node_answered(&self) {
-        *lock(&self.node) = NodeState::Up;
-    }
-
-    pub(crate) fn node_failed(&self, error: io::Error) -> Close {
-        *lock(&self.node) = NodeState::Down;
-        Close::NodeSocket(error)
+    /// Notes what the last connection to the node of the inbound settings with this index showed.
+    pub(crate) fn set_node(&self, index: usize, state: NodeState) {
+        if let Some(node) = lock(&self.nodes).get_mut(index) {
+            *node = state;
+        }
     }
 }
 
@@ -341,6 +340,7 @@ impl Worker {
 
     /// Charges the turn's CPU time to the links that took part.
     fn share(&mut self, in_turn: &[usize], cpu: Duration) {
+        let now = Instant::now();
         let links = &mut self.links;
         let mut all = 0;
         for &number in in_turn {
@@ -354,7 +354,10 @@ impl Worker {
                 let share = u128::from(weight(link)) * cpu.as_nanos() / u128::from(all.max(1));
                 link.account.cpu += Duration::from_nanos(share as u64);
                 link.calls = 0;
-                link.counted = link.account.received.bytes + link.account.sent.bytes;
+                let bytes = link.account.received.bytes + link.account.sent.bytes;
+                link.permit
+                    .count_bytes((bytes - link.counted) as usize, now);
+                link.counted = bytes;
             }
         }
     }
@@ -371,7 +374,7 @@ impl Worker {
             link.hold(&mut self.memory);
             if let Some(close) = link.check_timeouts(now, &self.settings) {
                 self.close(number, close);
-            } else if matches!(link.stage, Stage::AwaitingNode) {
+            } else if matches!(link.stage, Stage::AwaitingNode) || link.is_throttled {
                 self.reactor.wake(number, link);
             }
         }

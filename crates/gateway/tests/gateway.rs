@@ -39,7 +39,7 @@ fn any_port() -> SocketAddr {
 
 fn inbound(node: SocketAddr) -> Settings {
     Settings {
-        inbound: Some(Inbound::new(any_port(), node)),
+        inbound: vec![Inbound::new(any_port(), node)],
         ..settings()
     }
 }
@@ -100,7 +100,7 @@ fn echo() -> (SocketAddr, Receiver<IpAddr>) {
 }
 
 fn connect(gateway: &Gateway) -> TcpStream {
-    let inbound = gateway.settings().inbound.unwrap();
+    let inbound = gateway.settings().inbound[0];
     let stream = TcpStream::connect(inbound.listen).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream
@@ -201,7 +201,7 @@ fn v2_peers_reach_a_v1_node() {
 fn v1_bytes_are_relayed_unchanged() {
     let (node, from) = echo();
     let mut settings = inbound(node);
-    settings.inbound.as_mut().unwrap().source = PeerSource::Gateway;
+    settings.inbound[0].source = PeerSource::Gateway;
     settings.advertise = false;
     let (gateway, ended) = start(settings);
     let mut stream = connect(&gateway);
@@ -446,7 +446,7 @@ fn a_proxy_reaches_all_peers() {
         proxy_user: Credentials::new(b"user", b"password"),
         ..outbound()
     });
-    let port = there.settings().inbound.unwrap().listen.port();
+    let port = there.settings().inbound[0].listen.port();
     let name = [&[3, 9][..], b"localhost"].concat();
     let mut rng = StdRng::seed_from_u64(7);
     for target in [&LOCALHOST[..], &name] {
@@ -518,7 +518,7 @@ fn connecting_to_the_node_takes_a_limited_time() {
 fn a_node_may_read_the_proxy_protocol() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut settings = inbound(listener.local_addr().unwrap());
-    settings.inbound.as_mut().unwrap().source = PeerSource::ProxyProtocol;
+    settings.inbound[0].source = PeerSource::ProxyProtocol;
     settings.advertise = false;
     let (gateway, _told) = told(settings);
     let mut stream = connect(&gateway);
@@ -541,15 +541,15 @@ fn a_node_may_read_the_proxy_protocol() {
 fn a_node_that_refuses_a_peer_is_up() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (gateway, told) = told(inbound(listener.local_addr().unwrap()));
-    assert_eq!(gateway.node(), NodeState::Unknown);
+    assert_eq!(gateway.nodes(), [NodeState::Unknown]);
     let mut stream = connect(&gateway);
     stream.write_all(&version()).unwrap();
     drop(listener.accept().unwrap());
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
     let closed = told.recv_timeout(LIMIT).unwrap();
     assert!(closed.contains("before it sent anything"), "{closed}");
-    assert_eq!(gateway.node(), NodeState::Up);
-    assert_eq!(gateway.check_node()(), NodeState::Up);
+    assert_eq!(gateway.nodes(), [NodeState::Up]);
+    assert!(gateway.check_nodes()());
     // Now it is dead.
     drop(listener);
     let mut stream = connect(&gateway);
@@ -559,8 +559,75 @@ fn a_node_that_refuses_a_peer_is_up() {
         closed.starts_with("closed: the connection to the node failed"),
         "{closed}"
     );
-    assert_eq!(gateway.node(), NodeState::Down);
-    assert_eq!(gateway.check_node()(), NodeState::Down);
+    assert_eq!(gateway.nodes(), [NodeState::Down]);
+    assert!(!gateway.check_nodes()());
+}
+
+#[test]
+fn each_listener_has_its_own_node() {
+    let (node, from) = echo();
+    let unused = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let other = unused.local_addr().unwrap();
+    let mut settings = inbound(node);
+    settings.inbound.push(Inbound::new(any_port(), other));
+    let (gateway, told) = told(settings);
+    let places = [0, 1].map(|index| gateway.settings().inbound[index].listen);
+    let mut streams = places.map(|place| TcpStream::connect(place).unwrap());
+    for stream in &mut streams {
+        stream.write_all(&version()).unwrap();
+    }
+    let mut heard = version();
+    unused.accept().unwrap().0.read_exact(&mut heard).unwrap();
+    streams[0].read_exact(&mut version()).unwrap();
+    from.recv_timeout(LIMIT).unwrap();
+    until("both are up", || gateway.nodes() == [NodeState::Up; 2]);
+    drop(unused);
+    let mut stream = TcpStream::connect(places[1]).unwrap();
+    stream.write_all(&version()).unwrap();
+    let expected = [NodeState::Up, NodeState::Down];
+    until("one is down", || gateway.nodes() == expected);
+    assert!(!gateway.check_nodes()());
+    assert!(heard == version() && told.try_iter().count() >= 2);
+    let mut settings = inbound(node);
+    settings.inbound = vec![Inbound::new(any_port(), node); Settings::MAX_INBOUND + 1];
+    let refused = Gateway::start(settings.clone(), |_, _| {});
+    assert!(matches!(refused, Err(GatewayError::TooManyListeners)));
+    settings.inbound.pop();
+    let many = Gateway::start(settings, |_, _| {}).unwrap();
+    for place in &many.settings().inbound {
+        let mut stream = TcpStream::connect(place.listen).unwrap();
+        stream.write_all(&version()).unwrap();
+        stream.read_exact(&mut version()).unwrap();
+    }
+}
+
+/// Two connections of one address share its rate; another address has its own.
+#[test]
+fn bytes_of_an_address_are_limited() {
+    const RATE: usize = 50_000;
+    let (node, _from) = echo();
+    let mut settings = behind_a_balancer(node);
+    settings.limits.byte_rate.address = RATE;
+    let (gateway, _told) = start(settings);
+    let talk = |client: &str, messages: usize| {
+        let mut stream = connect(&gateway);
+        stream
+            .write_all(&introduction(client.parse().unwrap()))
+            .unwrap();
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            let message = (MessageType::literal("tx"), vec![7; 10_000]);
+            let sent = vec![message; messages];
+            assert!(talk_v2(stream, &sent, StdRng::seed_from_u64(8)) == sent);
+            start.elapsed()
+        })
+    };
+    // 200,000 bytes in, and as many out. Each turn may exceed the rate by what it has read.
+    let limited = ["203.0.113.5:1", "203.0.113.5:2"].map(|client| talk(client, 10));
+    let other = talk("203.0.113.6:1", 2).join().unwrap();
+    let took = limited.map(|thread| thread.join().unwrap());
+    assert!(took.iter().all(|took| took.as_secs() >= 2), "{took:?}");
+    assert!(other < took[0].min(took[1]), "{other:?}, {took:?}");
 }
 
 #[test]
@@ -610,10 +677,13 @@ fn connections_above_the_limits_are_refused() {
         (|limits| limits.connections = 2, Refusal::Connections),
         (|limits| limits.half_open = 2, Refusal::HalfOpen),
         (
-            |limits| limits.half_open_address = 2,
+            |limits| limits.half_open_of.address = 2,
             Refusal::HalfOpenAddress,
         ),
-        (|limits| limits.half_open_group = 2, Refusal::HalfOpenGroup),
+        (
+            |limits| limits.half_open_of.group = 2,
+            Refusal::HalfOpenGroup,
+        ),
     ];
     for (limit, refusal) in cases {
         let mut settings = inbound(node);
@@ -650,7 +720,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn connect_from(gateway: &Gateway, from: [u8; 4]) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
-    let to = gateway.settings().inbound.unwrap().listen;
+    let to = gateway.settings().inbound[0].listen;
     socket.connect_timeout(&to.into(), LIMIT).unwrap();
     socket.into()
 }
@@ -661,8 +731,8 @@ fn limits_apply_to_all_threads_together() {
     let (node, _from) = echo();
     let mut settings = inbound(node);
     settings.workers = NonZero::new(8).unwrap();
-    settings.limits.half_open_address = 4;
-    settings.limits.half_open_group = 16;
+    settings.limits.half_open_of.address = 4;
+    settings.limits.half_open_of.group = 16;
     settings.limits.half_open = 64;
     settings.limits.connections = 80;
     let (gateway, told) = told(settings);
@@ -836,7 +906,7 @@ fn the_nodes_own_connections_are_set_up_first() {
     let mut settings = inbound(node);
     settings.socks = Some(any_port());
     settings.workers = NonZero::new(1).unwrap();
-    settings.limits.half_open_address = STRANGERS;
+    settings.limits.half_open_of.address = STRANGERS;
     settings.turn = Duration::from_millis(50);
     let gateway = Gateway::start(settings, |_, _| {}).unwrap();
     let strangers: Vec<_> = (0..STRANGERS).map(|_| connect(&gateway)).collect();
@@ -907,7 +977,7 @@ fn totals_never_fall() {
     let mut settings = inbound(node);
     settings.workers = NonZero::new(4).unwrap();
     let (mut gateway, ended) = start(settings);
-    let listen = gateway.settings().inbound.unwrap().listen;
+    let listen = gateway.settings().inbound[0].listen;
     let mut before = figures(&gateway.turns());
     let mut check = |now: BTreeMap<String, u128>| {
         assert!(before.keys().eq(now.keys()), "{now:?}");
@@ -975,7 +1045,7 @@ fn introduction(client: SocketAddr) -> Vec<u8> {
 
 fn behind_a_balancer(node: SocketAddr) -> Settings {
     let mut settings = inbound(node);
-    settings.inbound.as_mut().unwrap().proxy_protocol = true;
+    settings.inbound[0].proxy_protocol = true;
     settings.workers = NonZero::new(1).unwrap();
     settings
 }
@@ -1108,8 +1178,8 @@ fn invalid_proxy_headers_are_closed() {
 fn peers_of_a_balancer_are_refused_by_their_own_addresses() {
     let (node, _from) = echo();
     let mut settings = behind_a_balancer(node);
-    settings.limits.half_open_address = 2;
-    settings.limits.half_open_group = 3;
+    settings.limits.half_open_of.address = 2;
+    settings.limits.half_open_of.group = 3;
     let (gateway, told) = told(settings);
     let mut kept = Vec::new();
     for (client, refusal) in [
@@ -1246,7 +1316,7 @@ fn a_passed_socket_is_left_alone_after_a_drain() {
     let (node, _from) = echo();
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut settings = inbound(node);
-    settings.inbound.as_mut().unwrap().listen = socket.local_addr().unwrap();
+    settings.inbound[0].listen = socket.local_addr().unwrap();
     settings.turn = TURN;
     let passed = vec![socket.try_clone().unwrap()];
     let gateway = Gateway::start_with(settings, passed, |_, _| {}).unwrap();
@@ -1315,7 +1385,7 @@ fn a_node_reaches_v2_peers_by_socks() {
     let (node, _from) = echo();
     let (there, at_peer) = start(inbound(node));
     let (here, told) = told(outbound());
-    let peer = there.settings().inbound.unwrap().listen;
+    let peer = there.settings().inbound[0].listen;
     let name = [&[3, 9][..], b"localhost"].concat();
     let mut rng = StdRng::seed_from_u64(4);
     for (password, target) in [(false, &LOCALHOST[..]), (true, &LOCALHOST), (true, &name)] {
@@ -1534,7 +1604,7 @@ fn ipv4_peers_of_a_dual_stack_listener() {
     let mut reached = Vec::new();
     for listen in ["[::]:0", "127.0.0.1:0"] {
         let mut settings = inbound(node);
-        settings.inbound.as_mut().unwrap().listen = listen.parse().unwrap();
+        settings.inbound[0].listen = listen.parse().unwrap();
         settings.limits.half_open = 1;
         settings.workers = NonZero::new(1).unwrap();
         let (tell, told) = channel();
@@ -1543,7 +1613,7 @@ fn ipv4_peers_of_a_dual_stack_listener() {
             let _ = tell.send((event, peer.address.to_string()));
         });
         let gateway = gateway.unwrap();
-        let port = gateway.settings().inbound.unwrap().listen.port();
+        let port = gateway.settings().inbound[0].listen.port();
         let connect = || {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
             let address = stream.local_addr().unwrap().to_string();

@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use events::Events;
 use listenfd::ListenFd;
 use options::{LogFormat, Options};
-use packetlane_gateway::{Event, Gateway, Peer, Settings};
+use packetlane_gateway::{Event, Gateway, Inbound, Peer, Settings};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use status::Counts;
@@ -279,8 +279,8 @@ async fn serve(
     })?;
     let settings = gateway.settings().clone();
     tracing::info!(
-        inbound = settings.inbound.map(|inbound| inbound.listen.to_string()),
-        node = settings.inbound.map(|inbound| inbound.node.to_string()),
+        inbound = list(&settings.inbound, |inbound| inbound.listen),
+        node = list(&settings.inbound, |inbound| inbound.node),
         socks = settings.socks.map(|address| address.to_string()),
         transparent = settings.transparent.map(|address| address.to_string()),
         network = settings.network.name(),
@@ -390,6 +390,12 @@ async fn serve(
     }
     tracing::info!("stopped");
     Ok(ended?)
+}
+
+/// Addresses for the log, separated by commas; `None` if there are none.
+fn list(inbound: &[Inbound], address: fn(&Inbound) -> SocketAddr) -> Option<String> {
+    let addresses: Vec<_> = inbound.iter().map(|one| address(one).to_string()).collect();
+    (!addresses.is_empty()).then(|| addresses.join(", "))
 }
 
 /// Applies new options and the settings made from them. Changes nothing if one of them cannot

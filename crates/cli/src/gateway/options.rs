@@ -7,7 +7,8 @@ use packetlane::Engine;
 use packetlane::bitcoin;
 use packetlane_files::Name;
 use packetlane_gateway::{
-    Credentials, Inbound, Limits, Network, NodeAddress, PeerSource, Settings, SocksUser, V2Only,
+    Credentials, Inbound, Limits, Network, NodeAddress, PeerSource, PerAddress, Settings,
+    SocksUser, V2Only,
 };
 use serde::{Deserialize, Deserializer};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -155,12 +156,16 @@ impl From<V2OnlyName> for V2Only {
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Options {
-    /// Accept peers at this address, over v2 or v1, and relay them to --node
+    /// Accept peers at this address, over v2 or v1, and relay them to --node. May be given several
+    /// times
     #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<HostPort>,
-    /// Address of the node, which is connected to over v1
+    #[serde(deserialize_with = "values")]
+    listen: Vec<HostPort>,
+    /// Address of the node, which is connected to over v1. Give one for all --listen, or one for each,
+    /// in the same order
     #[arg(long, value_name = "HOST:PORT")]
-    node: Option<HostPort>,
+    #[serde(deserialize_with = "values")]
+    node: Vec<HostPort>,
     /// Connect to the node from one address for all peers. By default, each peer gets its own
     /// loopback address (127.x.y.z), so that the node's limits and bans work per peer
     #[arg(long, conflicts_with_all = ["spoof", "send_proxy_protocol"])]
@@ -170,7 +175,7 @@ pub(super) struct Options {
     /// routes that `packetlane gateway setup` prints
     #[arg(long, conflicts_with = "send_proxy_protocol")]
     spoof: bool,
-    /// The same node at an IPv6 address, for IPv6 peers with --spoof
+    /// The first --node at an IPv6 address, for IPv6 peers with --spoof
     #[arg(long, value_name = "HOST:PORT")]
     node_v6: Option<HostPort>,
     /// Send the node a PROXY protocol v2 header with the peer's address on each connection
@@ -262,6 +267,33 @@ pub(super) struct Options {
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "value")]
     connections: Option<Count>,
+    /// The same per address. This and the options that begin with connections-, connection-rate- and
+    /// byte-rate- do not apply to loopback addresses, from which Tor delivers the peers of an onion
+    /// service. An IPv6 /64 counts as one address [default: no limit]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "value")]
+    connections_address: Option<Count>,
+    /// The same per network group (an IPv4 /16 or an IPv6 /32) [default: no limit]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "value")]
+    connections_group: Option<Count>,
+    /// Maximum inbound connections that an address may begin per minute [default: no limit]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "value")]
+    connection_rate_address: Option<Count>,
+    /// The same per network group [default: no limit]
+    #[arg(long, value_name = "N")]
+    #[serde(deserialize_with = "value")]
+    connection_rate_group: Option<Count>,
+    /// Bytes per second from and to the inbound peers of an address. Data beyond it waits. Applies to
+    /// connections that begin after it is set [default: no limit]
+    #[arg(long, value_name = "BYTES")]
+    #[serde(deserialize_with = "value")]
+    byte_rate_address: Option<Bytes>,
+    /// The same per network group [default: no limit]
+    #[arg(long, value_name = "BYTES")]
+    #[serde(deserialize_with = "value")]
+    byte_rate_group: Option<Bytes>,
     /// Maximum connections of the node's own (--socks, --transparent). Inbound connections cannot
     /// use them up [default: 5000, or fewer if the limit on open files is lower]
     #[arg(long, value_name = "N")]
@@ -364,13 +396,34 @@ fn read_proxy_user<'de, D: Deserializer<'de>>(
     secret(deserializer, proxy_user)
 }
 
-/// A TOML list whose texts are parsed as on the command line.
+/// A TOML text, or a list of them, parsed as on the command line.
 fn values<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: FromStr<Err: std::fmt::Display>,
     D: Deserializer<'de>,
 {
-    let texts = Vec::<String>::deserialize(deserializer)?;
+    struct Texts;
+
+    impl<'de> serde::de::Visitor<'de> for Texts {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a text or a list of texts")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(vec![text.to_owned()])
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(
+            self,
+            texts: A,
+        ) -> Result<Self::Value, A::Error> {
+            Deserialize::deserialize(serde::de::value::SeqAccessDeserializer::new(texts))
+        }
+    }
+
+    let texts = deserializer.deserialize_any(Texts)?;
     let parse = |text: &String| {
         let parsed = text.parse();
         parsed.map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
@@ -437,8 +490,8 @@ impl Options {
     /// Fills in the options that are not set from the file.
     pub(super) fn or(self, file: Self) -> Self {
         Self {
-            listen: self.listen.or(file.listen),
-            node: self.node.or(file.node),
+            listen: or_list(self.listen, file.listen),
+            node: or_list(self.node, file.node),
             same_address: self.same_address || file.same_address,
             spoof: self.spoof || file.spoof,
             node_v6: self.node_v6.or(file.node_v6),
@@ -464,6 +517,14 @@ impl Options {
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             idle: self.idle.or(file.idle),
             connections: self.connections.or(file.connections),
+            connections_address: self.connections_address.or(file.connections_address),
+            connections_group: self.connections_group.or(file.connections_group),
+            connection_rate_address: self
+                .connection_rate_address
+                .or(file.connection_rate_address),
+            connection_rate_group: self.connection_rate_group.or(file.connection_rate_group),
+            byte_rate_address: self.byte_rate_address.or(file.byte_rate_address),
+            byte_rate_group: self.byte_rate_group.or(file.byte_rate_group),
             outbound_connections: self.outbound_connections.or(file.outbound_connections),
             half_open: self.half_open.or(file.half_open),
             half_open_address: self.half_open_address.or(file.half_open_address),
@@ -504,44 +565,44 @@ impl Options {
             (Some(_), false) => return Err("--node-v6 needs --spoof".into()),
             (None, _) => None,
         };
-        let inbound = match (
-            resolve("listen", &self.listen)?,
-            resolve("node", &self.node)?,
-        ) {
-            (Some(listen), Some(node)) => Some(Inbound {
-                listen,
-                node,
-                node_v6,
+        let mut inbound = Vec::new();
+        for (index, (listen, node)) in self.places()?.into_iter().enumerate() {
+            let first = |name, address: &HostPort| match address.resolve() {
+                Ok(found) => Ok(found[0]),
+                Err(error) => Err(format!("{name}: {error}")),
+            };
+            inbound.push(Inbound {
+                listen: first("listen", listen)?,
+                node: first("node", node)?,
+                node_v6: node_v6.filter(|_| index == 0),
                 source: self.source()?,
                 proxy_protocol: self.proxy_protocol,
-            }),
-            (None, None) => None,
-            (Some(_), None) => return Err("--listen needs --node, the address of the node".into()),
-            (None, Some(_)) => {
-                return Err("--node needs --listen, the address to accept peers at".into());
-            }
-        };
-        if inbound.is_none() && socks.is_none() && transparent.is_none() {
+            });
+        }
+        if inbound.is_empty() && socks.is_none() && transparent.is_none() {
             return Err(
                 "nothing to do: give --listen and --node, --socks, or --transparent".into(),
             );
         }
-        self.check_effects(inbound.is_some(), socks.is_some(), transparent.is_some())?;
+        self.check_effects(!inbound.is_empty(), socks.is_some(), transparent.is_some())?;
         let tor = resolve("tor", &self.tor)?;
         let proxy = resolve("proxy", &self.proxy)?;
         let http = resolve("http", &self.http)?;
-        let listeners = [
-            ("--listen", inbound.map(|inbound| inbound.listen)),
-            ("--socks", socks),
-            ("--transparent", transparent),
-            ("--http", http),
+        let set = |name, address: Option<SocketAddr>| Some((name, address?));
+        let listeners = inbound.iter().map(|inbound| ("--listen", inbound.listen));
+        let others = [
+            set("--socks", socks),
+            set("--transparent", transparent),
+            set("--http", http),
         ];
-        let targets = [
-            ("--node", inbound.map(|inbound| inbound.node)),
-            ("--node-v6", node_v6),
-            ("--tor", tor),
-            ("--proxy", proxy),
+        let listeners: Vec<_> = listeners.chain(others.into_iter().flatten()).collect();
+        let nodes = inbound.iter().map(|inbound| ("--node", inbound.node));
+        let others = [
+            set("--node-v6", node_v6),
+            set("--tor", tor),
+            set("--proxy", proxy),
         ];
+        let targets: Vec<_> = nodes.chain(others.into_iter().flatten()).collect();
         check_addresses(&listeners, &targets)?;
         let mut denied = self.deny.clone();
         if let Some(file) = &self.deny_file {
@@ -556,15 +617,19 @@ impl Options {
         let others = (64 + crate::http::MAX_CLIENTS + 8 * workers.get()) as u64;
         let for_links = (files.saturating_sub(others) / 2) as usize;
         // Reserve descriptors for the node's own connections.
-        let for_outbound = match (inbound, socks.or(transparent)) {
+        let for_outbound = match (inbound.is_empty(), socks.or(transparent)) {
             (_, None) => 0,
-            (None, Some(_)) => for_links,
-            (Some(_), Some(_)) => for_links / 2,
+            (true, Some(_)) => for_links,
+            (false, Some(_)) => for_links / 2,
         };
         let span = |span: Option<Span>, default: Duration| span.map_or(default, |span| span.0);
         let limits = default.limits;
         let count = |count: Option<Count>, default| count.map_or(default, |count| count.0);
         let bytes = |bytes: Option<Bytes>, default| bytes.map_or(default, |bytes| bytes.0);
+        let counts = |address, group, default: PerAddress| PerAddress {
+            address: count(address, default.address),
+            group: count(group, default.group),
+        };
         let outbound = count(self.outbound_connections, limits.outbound_connections);
         let outbound = outbound.min(for_outbound);
         let connections = count(self.connections, limits.connections);
@@ -591,8 +656,25 @@ impl Options {
                 handshake: span(self.handshake, limits.handshake),
                 connect: span(self.connect_timeout, limits.connect),
                 half_open: count(self.half_open, limits.half_open),
-                half_open_address: count(self.half_open_address, limits.half_open_address),
-                half_open_group: count(self.half_open_group, limits.half_open_group),
+                half_open_of: counts(
+                    self.half_open_address,
+                    self.half_open_group,
+                    limits.half_open_of,
+                ),
+                connections_of: counts(
+                    self.connections_address,
+                    self.connections_group,
+                    limits.connections_of,
+                ),
+                connection_rate: counts(
+                    self.connection_rate_address,
+                    self.connection_rate_group,
+                    limits.connection_rate,
+                ),
+                byte_rate: PerAddress {
+                    address: bytes(self.byte_rate_address, limits.byte_rate.address),
+                    group: bytes(self.byte_rate_group, limits.byte_rate.group),
+                },
                 connections: connections.min(for_links - outbound).max(1),
                 outbound_connections: outbound.max(1),
                 queued: bytes(self.queued, limits.queued),
@@ -604,6 +686,22 @@ impl Options {
             },
             ..default
         })
+    }
+
+    /// Where peers connect, and the node of each place.
+    fn places(&self) -> Result<Vec<(&HostPort, &HostPort)>, String> {
+        let (listen, node) = (&self.listen, &self.node);
+        match (listen.len(), node.len()) {
+            (0, 0) => Ok(Vec::new()),
+            (_, 0) => Err("--listen needs --node, the address of the node".into()),
+            (0, _) => Err("--node needs --listen, the address to accept peers at".into()),
+            (_, 1) => Ok(listen.iter().map(|listen| (listen, &node[0])).collect()),
+            (places, nodes) if places == nodes => Ok(listen.iter().zip(node).collect()),
+            (places, nodes) => Err(format!(
+                "{places} times --listen, and {nodes} times --node: give one --node for all, or one \
+                 for each"
+            )),
+        }
     }
 
     /// Refuses options that have no effect with the others.
@@ -624,6 +722,42 @@ impl Options {
             (
                 "connections",
                 self.connections.is_some(),
+                inbound,
+                "--listen",
+            ),
+            (
+                "connections-address",
+                self.connections_address.is_some(),
+                inbound,
+                "--listen",
+            ),
+            (
+                "connections-group",
+                self.connections_group.is_some(),
+                inbound,
+                "--listen",
+            ),
+            (
+                "connection-rate-address",
+                self.connection_rate_address.is_some(),
+                inbound,
+                "--listen",
+            ),
+            (
+                "connection-rate-group",
+                self.connection_rate_group.is_some(),
+                inbound,
+                "--listen",
+            ),
+            (
+                "byte-rate-address",
+                self.byte_rate_address.is_some(),
+                inbound,
+                "--listen",
+            ),
+            (
+                "byte-rate-group",
+                self.byte_rate_group.is_some(),
                 inbound,
                 "--listen",
             ),
@@ -696,10 +830,12 @@ impl Options {
                 ));
             }
         }
-        if let Some(inbound) = settings.inbound
-            && inbound.source == PeerSource::Loopback
-            && !(inbound.node.is_ipv4() && inbound.node.ip().is_loopback())
-        {
+        let is_loopback = |node: SocketAddr| node.is_ipv4() && node.ip().is_loopback();
+        let at_one_address = settings
+            .inbound
+            .iter()
+            .filter(|inbound| inbound.source == PeerSource::Loopback && !is_loopback(inbound.node));
+        for inbound in at_one_address {
             warnings.push(format!(
                 "the node at {} sees all peers at one address, because it is not on an IPv4 loopback \
                  address; its limits and bans do not work per peer (--same-address if that is meant)",
@@ -756,12 +892,10 @@ impl Options {
         if self.transparent == old.transparent {
             settings.transparent = before.transparent;
         }
-        if let (true, Some(new), Some(before)) = (
-            self.listen == old.listen,
-            &mut settings.inbound,
-            before.inbound,
-        ) {
-            new.listen = before.listen;
+        if self.listen == old.listen {
+            for (new, before) in settings.inbound.iter_mut().zip(&before.inbound) {
+                new.listen = before.listen;
+            }
         }
     }
 
@@ -782,16 +916,9 @@ impl Options {
 
 /// Refuses an address that is listened on twice, and connections of the gateway to itself.
 fn check_addresses(
-    listeners: &[(&'static str, Option<SocketAddr>)],
-    targets: &[(&'static str, Option<SocketAddr>)],
+    listeners: &[(&str, SocketAddr)],
+    targets: &[(&str, SocketAddr)],
 ) -> Result<(), String> {
-    let set = |all: &[(&'static str, Option<SocketAddr>)]| -> Vec<(&'static str, SocketAddr)> {
-        let set = all
-            .iter()
-            .filter_map(|(name, address)| Some((*name, (*address)?)));
-        set.collect()
-    };
-    let (listeners, targets) = (set(listeners), set(targets));
     let both = |one: &str, other: &str, address: SocketAddr| {
         format!("{one} and {other} have the same address, {address}; give each its own")
     };
@@ -804,7 +931,7 @@ fn check_addresses(
                 return Err(both(one, other, *at));
             }
         }
-        for (target, to) in &targets {
+        for (target, to) in targets {
             if is_port(to) && (at.ip() == to.ip() || is_any && is_here(to.ip())) {
                 return Err(both(one, target, *to));
             }
@@ -834,16 +961,16 @@ mod tests {
         let old = parse(text);
         let mut before = old.settings(1000).unwrap();
         before.socks = Some("192.0.2.1:7".parse().unwrap());
-        before.inbound.as_mut().unwrap().listen = "192.0.2.1:8".parse().unwrap();
+        before.inbound[0].listen = "192.0.2.1:8".parse().unwrap();
         let mut settings = old.settings(1000).unwrap();
         parse(text).keep_listening(&old, &mut settings, &before);
         assert_eq!(settings.socks, before.socks);
-        assert_eq!(settings.inbound.unwrap().listen.port(), 8);
+        assert_eq!(settings.inbound[0].listen.port(), 8);
         let new = parse(&text.replace("socks = '127.0.0.1:0'", "socks = '127.0.0.1:9'"));
         let mut settings = new.settings(1000).unwrap();
         new.keep_listening(&old, &mut settings, &before);
         assert_eq!(settings.socks.unwrap().port(), 9);
-        assert_eq!(settings.inbound.unwrap().listen.port(), 8);
+        assert_eq!(settings.inbound[0].listen.port(), 8);
     }
 
     #[test]
@@ -856,7 +983,7 @@ mod tests {
         assert_eq!(settings.limits.queued, 7);
         assert_eq!(settings.network, bitcoin::Network::Regtest);
         assert!(!settings.advertise);
-        let inbound = settings.inbound.unwrap();
+        let inbound = settings.inbound[0];
         assert_eq!(inbound.listen.port(), 8333);
         assert_eq!(settings.limits.handshake, Duration::from_secs(60));
         assert_eq!(settings.limits.connections, 20_000);
@@ -937,6 +1064,18 @@ mod tests {
             ("listen = '127.0.0.1:1'", "--listen needs --node"),
             ("node = '127.0.0.1:1'", "--node needs --listen"),
             (
+                "listen = ['127.0.0.1:1', '127.0.0.1:2', '127.0.0.1:3']\nnode = ['127.0.0.1:4', '127.0.0.1:5']",
+                "3 times --listen, and 2 times --node",
+            ),
+            (
+                "listen = ['127.0.0.1:1', '127.0.0.1:1']\nnode = '127.0.0.1:4'",
+                "--listen and --listen have the same address, 127.0.0.1:1",
+            ),
+            (
+                "listen = ['127.0.0.1:1', '127.0.0.1:4']\nnode = ['127.0.0.1:4', '127.0.0.1:5']",
+                "--listen and --node have the same address, 127.0.0.1:4",
+            ),
+            (
                 "listen = '127.0.0.1:1'\nnode = 'localhost:1'",
                 "the same address, 127.0.0.1:1",
             ),
@@ -973,6 +1112,38 @@ mod tests {
         }
         let error = toml::from_str::<Options>("idle = 25").unwrap_err();
         assert!(error.message().contains("a time with its unit"), "{error}");
+    }
+
+    /// Each place has its own node, or all have one.
+    #[test]
+    fn listeners_and_nodes_are_pairs() {
+        for (nodes, expected) in [
+            ("['127.0.0.1:4', '127.0.0.1:5']", [4, 5]),
+            ("'127.0.0.1:4'", [4, 4]),
+        ] {
+            let options = parse(&format!(
+                "listen = ['127.0.0.1:1', '127.0.0.1:2']\nnode = {nodes}\nspoof = true\n\
+                 node-v6 = '[::1]:6'\nbyte-rate-group = '1MiB'\nconnections-address = 3"
+            ));
+            let settings = options.settings(1 << 20).unwrap();
+            let found: Vec<_> = settings
+                .inbound
+                .iter()
+                .map(|one| (one.listen.port(), one.node.port()))
+                .collect();
+            assert_eq!(found, [(1, expected[0]), (2, expected[1])]);
+            let v6 = settings.inbound.iter().map(|one| one.node_v6.is_some());
+            assert!(v6.eq([true, false]));
+            let limits = settings.limits;
+            assert_eq!(
+                (limits.byte_rate.group, limits.connections_of.address),
+                (1 << 20, 3)
+            );
+            assert_eq!(
+                (limits.byte_rate.address, limits.connections_of.group),
+                (usize::MAX, usize::MAX)
+            );
+        }
     }
 
     #[test]
@@ -1036,7 +1207,7 @@ mod tests {
              transparent = 'localhost:4'\ntor = 'localhost:5'",
         );
         let settings = options.settings(1 << 20).unwrap();
-        let inbound = settings.inbound.unwrap();
+        let inbound = settings.inbound[0];
         let found = [
             Some(inbound.listen),
             Some(inbound.node),

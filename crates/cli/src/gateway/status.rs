@@ -26,10 +26,10 @@ struct Inner {
     /// By direction and transport.
     connected: BTreeMap<(&'static str, &'static str), u64>,
     fell_back: u64,
-    /// By limit.
-    refused: BTreeMap<&'static str, u64>,
-    /// By cause.
-    closed: BTreeMap<&'static str, u64>,
+    /// By direction and limit.
+    refused: BTreeMap<(&'static str, &'static str), u64>,
+    /// By direction and cause.
+    closed: BTreeMap<(&'static str, &'static str), u64>,
     /// Events that were dropped instead of published.
     dropped_events: u64,
 }
@@ -38,14 +38,14 @@ impl Counts {
     /// Starts every counter at zero: `increase()` misses the first event of a counter that appears
     /// with it.
     pub(super) fn new(lost_lines: ErrorCounter) -> Self {
-        let zeros = |names: &[&'static str]| names.iter().map(|&name| (name, 0)).collect();
-        let connected = by_kind().filter(|(_, transport)| *transport != Transport::Unknown.name());
+        let connected =
+            by_direction(Transport::NAMES).filter(|(_, name)| *name != Transport::Unknown.name());
         Self {
             inner: Mutex::new(Inner {
                 connected: connected.map(|kind| (kind, 0)).collect(),
                 fell_back: 0,
-                refused: zeros(Refusal::NAMES),
-                closed: zeros(Close::NAMES),
+                refused: by_direction(Refusal::NAMES).map(|kind| (kind, 0)).collect(),
+                closed: by_direction(Close::NAMES).map(|kind| (kind, 0)).collect(),
                 dropped_events: 0,
             }),
             lost_lines,
@@ -59,23 +59,27 @@ impl Counts {
 
     pub(super) fn count(&self, peer: &Peer, event: &Event) {
         let mut inner = lock(&self.inner);
-        match event {
-            Event::Connected => {
-                let kind = (peer.direction.name(), peer.transport.name());
-                *inner.connected.entry(kind).or_default() += 1;
+        let inner = &mut *inner;
+        let (counts, name) = match event {
+            Event::Connected => (&mut inner.connected, peer.transport.name()),
+            Event::Refused(refusal) => (&mut inner.refused, refusal.name()),
+            Event::Closed(close) => (&mut inner.closed, close.name()),
+            Event::FellBack => {
+                inner.fell_back += 1;
+                return;
             }
-            Event::FellBack => inner.fell_back += 1,
-            Event::Refused(refusal) => *inner.refused.entry(refusal.name()).or_default() += 1,
-            Event::Closed(close) => *inner.closed.entry(close.name()).or_default() += 1,
-            _ => {}
-        }
+            _ => return,
+        };
+        *counts.entry((peer.direction.name(), name)).or_default() += 1;
     }
 }
 
-/// All pairs of direction and transport.
-fn by_kind() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let transports = |direction| Transport::NAMES.iter().map(move |&name| (direction, name));
-    Direction::NAMES.iter().copied().flat_map(transports)
+/// Each of the names, inbound and outbound.
+fn by_direction(
+    names: &'static [&'static str],
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let with = move |direction| names.iter().map(move |&name| (direction, name));
+    Direction::NAMES.iter().copied().flat_map(with)
 }
 
 /// The name of a message type, or "(others)" for the types that are not counted by name.
@@ -158,11 +162,11 @@ pub(super) fn page(
         // unless it accepted the last peer.
         "/healthz" => match gateway.try_read() {
             Ok(gateway) if gateway.has_ended() => return None,
-            Ok(gateway) if gateway.node() != NodeState::Up => {
-                let check = gateway.check_node();
+            Ok(gateway) if gateway.nodes().iter().any(|node| *node != NodeState::Up) => {
+                let check = gateway.check_nodes();
                 let make = move || match check() {
-                    NodeState::Down => Err("the node does not answer"),
-                    NodeState::Up | NodeState::Unknown => Ok("ok\n".to_owned()),
+                    false => Err("the node does not answer"),
+                    true => Ok("ok\n".to_owned()),
                 };
                 ("text/plain", Text::Slow(Box::new(make)))
             }
@@ -196,16 +200,22 @@ pub(super) fn page(
 fn metrics(gateway: &Gateway, counts: &Counts) -> String {
     let (peers, turns) = (gateway.peers(), gateway.turns());
     let mut out = String::new();
-    if gateway.settings().inbound.is_some() {
-        out += &metric(
-            "packetlane_gateway_node_up",
-            "gauge",
-            "Whether the node accepted the last connection. Absent without --node. 0 before the \
-             first connection, unless /healthz has tried it.",
-            u64::from(gateway.node() == NodeState::Up),
+    let settings = gateway.settings();
+    out += &head(
+        "packetlane_gateway_node_up",
+        "gauge",
+        "Whether the node accepted the last connection. 0 before the first connection, unless \
+         /healthz has tried it.",
+    );
+    for (listener, state) in settings.inbound.iter().zip(gateway.nodes()) {
+        let _ = writeln!(
+            out,
+            "packetlane_gateway_node_up{{listen=\"{}\",node=\"{}\"}} {}",
+            listener.listen,
+            listener.node,
+            u8::from(state == NodeState::Up),
         );
     }
-    let settings = gateway.settings();
     out += &head(
         "packetlane_gateway_build_info",
         "gauge",
@@ -269,7 +279,9 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
         "gauge",
         "Open connections.",
     );
-    let mut connections: BTreeMap<_, u64> = by_kind().map(|kind| (kind, 0)).collect();
+    let mut connections: BTreeMap<_, u64> = by_direction(Transport::NAMES)
+        .map(|kind| (kind, 0))
+        .collect();
     for peer in &peers {
         let kind = (peer.direction.name(), peer.transport.name());
         *connections.entry(kind).or_default() += 1;
@@ -281,17 +293,6 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
         );
     }
     let inner = lock(&counts.inner);
-    out += &head(
-        "packetlane_gateway_connected_total",
-        "counter",
-        "Connections whose handshake was completed, and which the node accepted.",
-    );
-    for ((direction, transport), number) in &inner.connected {
-        let _ = writeln!(
-            out,
-            "packetlane_gateway_connected_total{{direction=\"{direction}\",transport=\"{transport}\"}} {number}"
-        );
-    }
     out += &metric(
         "packetlane_gateway_fell_back_total",
         "counter",
@@ -299,6 +300,12 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
         inner.fell_back,
     );
     let named = [
+        (
+            "connected",
+            "transport",
+            "Connections whose handshake was completed, and which the node accepted.",
+            &inner.connected,
+        ),
         (
             "refused",
             "limit",
@@ -314,10 +321,10 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
     ];
     for (what, by, help, numbers) in named {
         out += &head(&format!("packetlane_gateway_{what}_total"), "counter", help);
-        for (value, number) in numbers {
+        for ((direction, value), number) in numbers {
             let _ = writeln!(
                 out,
-                "packetlane_gateway_{what}_total{{{by}=\"{value}\"}} {number}"
+                "packetlane_gateway_{what}_total{{direction=\"{direction}\",{by}=\"{value}\"}} {number}"
             );
         }
     }

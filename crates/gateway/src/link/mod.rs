@@ -12,7 +12,7 @@ use crate::budget::{Direction, Memory, Permit};
 use crate::dial::is_onion;
 use crate::proxy_protocol::{Header, ProxyProtocolError};
 use crate::queue::Queue;
-use crate::settings::{Limits, Settings, V2Only};
+use crate::settings::{Inbound, Limits, Settings, V2Only};
 use crate::socks::{self, Target};
 use crate::stream::Stream;
 use crate::translate::Frames;
@@ -104,6 +104,8 @@ pub(crate) struct Link {
     /// Unique among all links, past and present.
     pub(crate) id: u64,
     pub(crate) direction: Direction,
+    /// The index in [`Settings::inbound`] of where an inbound peer connected.
+    inbound: Option<usize>,
     /// The address that connected, or the target that the node asked for.
     pub(crate) address: Target,
     /// Its slot in the budget of connections.
@@ -164,6 +166,8 @@ pub(crate) struct Link {
     pub(crate) counted: u64,
     /// Whether the link is scheduled for the next turn.
     pub(crate) is_ready: bool,
+    /// Whether it must wait until [`Limits::byte_rate`] allows more.
+    pub(crate) is_throttled: bool,
 }
 
 impl Link {
@@ -172,6 +176,7 @@ impl Link {
         Self {
             id,
             direction,
+            inbound: None,
             address: Target::Address(from),
             permit,
             stage,
@@ -204,16 +209,18 @@ impl Link {
             calls: 0,
             counted: 0,
             is_ready: false,
+            is_throttled: false,
         }
     }
 
-    /// A link for an inbound connection: from a peer, or from a load balancer that will tell the
-    /// peer's address.
+    /// A link for a connection to the element of [`Settings::inbound`] with this index: from a peer,
+    /// or from a load balancer that will tell the peer's address.
     pub(crate) fn inbound(
         id: u64,
         permit: Permit,
         side: Side,
         from: SocketAddr,
+        inbound: usize,
         expects_proxy_header: bool,
     ) -> Self {
         let stage = match expects_proxy_header {
@@ -222,6 +229,7 @@ impl Link {
         };
         Self {
             peer: Some(side),
+            inbound: Some(inbound),
             ..Self::new(id, permit, from, Direction::Inbound, stage)
         }
     }
@@ -249,6 +257,12 @@ impl Link {
 
     pub(crate) fn is_relaying(&self) -> bool {
         matches!(self.stage, Stage::Relaying)
+    }
+
+    /// Where an inbound peer connected: the index and the settings.
+    pub(crate) fn inbound_of(&self, settings: &Settings) -> Option<(usize, Inbound)> {
+        let index = self.inbound?;
+        Some((index, *settings.inbound.get(index)?))
     }
 
     /// Whether its packets go through the batches of a turn.
@@ -504,7 +518,7 @@ impl Link {
         let Some(peer) = &mut self.peer else {
             return Ok(());
         };
-        if self.to_node.len() >= settings.limits.queued {
+        if self.to_node.len() >= settings.limits.queued || self.is_throttled {
             return Ok(());
         }
         self.calls += u32::from(peer.readable);
@@ -619,7 +633,7 @@ impl Link {
     ) -> Result<(), Close> {
         let queued = settings.limits.queued;
         let magic = settings.network.magic();
-        let is_full = self.to_peer() >= queued;
+        let is_full = self.to_peer() >= queued || self.is_throttled;
         let Some(node) = &mut self.node else {
             return Ok(());
         };
@@ -710,8 +724,12 @@ impl Link {
         Ok(())
     }
 
-    /// Whether there is work that no new event will report.
+    /// Whether there is work that no new event will report. A throttled link has none until the next
+    /// sweep.
     pub(crate) fn has_pending_work(&self, limits: &Limits) -> bool {
+        if self.is_throttled {
+            return false;
+        }
         let readable = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.readable);
         let reads_peer = self.is_batched()
             || matches!(
@@ -776,6 +794,6 @@ impl Link {
 
 /// What a peer sees counts only if the gateway accepts peers.
 fn own_addresses(settings: &Settings, peer: Option<PeerVersion>) -> OwnAddresses<'_> {
-    let peer = peer.filter(|_| settings.inbound.is_some());
+    let peer = peer.filter(|_| !settings.inbound.is_empty());
     OwnAddresses::new(&settings.external, peer)
 }

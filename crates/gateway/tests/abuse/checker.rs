@@ -47,11 +47,11 @@ fn every_byte_is_right() {
     let told = Told::default();
     let mut settings = settings();
     settings.socks = Some(any_port());
-    settings.inbound = Some(Inbound::new(any_port(), load.node()));
+    settings.inbound = vec![Inbound::new(any_port(), load.node())];
     let mut gateway = start(settings.clone(), &told);
     // With the ports that the system chose.
     let settings = gateway.settings().clone();
-    let (inbound, socks) = (settings.inbound.unwrap().listen, settings.socks.unwrap());
+    let (inbound, socks) = (settings.inbound[0].listen, settings.socks.unwrap());
 
     let mut before = None;
     let mut dead_until = None;

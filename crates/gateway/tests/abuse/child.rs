@@ -145,12 +145,12 @@ fn a_gateway() {
     settings.socks = Some(any_port());
     let mut node = any_port();
     node.set_port(order["node"] as u16);
-    settings.inbound = Some(Inbound::new(any_port(), node));
+    settings.inbound = vec![Inbound::new(any_port(), node)];
     let limits = &mut settings.limits;
     for (name, limit) in [
         ("half-open", &mut limits.half_open),
-        ("half-open-address", &mut limits.half_open_address),
-        ("half-open-group", &mut limits.half_open_group),
+        ("half-open-address", &mut limits.half_open_of.address),
+        ("half-open-group", &mut limits.half_open_of.group),
         ("memory", &mut limits.memory),
     ] {
         *limit = order.get(name).map_or(*limit, |is| *is as usize);
@@ -176,7 +176,7 @@ fn a_gateway() {
     });
     let gateway = gateway.unwrap();
     let settings = gateway.settings();
-    let listen = settings.inbound.unwrap().listen.port();
+    let listen = settings.inbound[0].listen.port();
     let socks = settings.socks.unwrap().port();
     println!("{MARK}listen={listen} socks={socks}");
     for _ in std::io::stdin().lines() {

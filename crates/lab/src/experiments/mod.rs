@@ -37,6 +37,7 @@ mod quic {
 mod gateway {
     pub(super) mod cost;
     pub(super) mod latency;
+    pub(super) mod scale;
     pub(super) mod sleep;
     pub(super) mod turn;
 }
@@ -83,6 +84,8 @@ pub static ALL: &[&Experiment] = &[
     &gateway::cost::EXPERIMENT,
     #[cfg(feature = "rivals")]
     &gateway::sleep::EXPERIMENT,
+    #[cfg(feature = "rivals")]
+    &gateway::scale::EXPERIMENT,
     #[cfg(feature = "cuda")]
     &gpu::kernel::EXPERIMENT,
     #[cfg(feature = "cuda")]
@@ -109,6 +112,8 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("gateway.cost", "rivals"),
     #[cfg(not(feature = "rivals"))]
     ("gateway.sleep", "rivals"),
+    #[cfg(not(feature = "rivals"))]
+    ("gateway.scale", "rivals"),
     #[cfg(not(feature = "cuda"))]
     ("gpu.kernel", "cuda"),
     #[cfg(not(feature = "cuda"))]

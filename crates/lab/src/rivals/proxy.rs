@@ -11,7 +11,7 @@ use packetlane::bip324::Session;
 use packetlane::bitcoin::Network;
 use packetlane::bitcoin::message::Ignored;
 use packetlane::bitcoin::v1;
-use packetlane_gateway::{Gateway, Inbound, Limits, Settings, Turns};
+use packetlane_gateway::{Gateway, Inbound, Limits, PerAddress, Settings, Turns};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -53,13 +53,13 @@ impl Proxy {
         let default = Limits::default();
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
         let settings = Settings {
-            inbound: Some(Inbound::new(listen, node)),
+            inbound: vec![Inbound::new(listen, node)],
             advertise: false,
             workers: NonZero::<usize>::MIN,
             turn,
             limits: Limits {
-                half_open_address: usize::MAX,
-                half_open_group: usize::MAX,
+                half_open_of: PerAddress::UNLIMITED,
+                connections: usize::MAX,
                 batch: match strategy {
                     Strategy::Batches => default.batch,
                     Strategy::OneAtATime => 1,
@@ -86,7 +86,7 @@ impl Proxy {
     pub(crate) fn address(&self) -> SocketAddr {
         match self {
             Self::Ours(gateway) => {
-                let inbound = gateway.settings().inbound;
+                let inbound = gateway.settings().inbound.first();
                 inbound.expect("it was told to listen").listen
             }
             Self::Other(other) => other.address,

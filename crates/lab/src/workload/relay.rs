@@ -12,6 +12,7 @@ use packetlane::bitcoin::v1;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -109,7 +110,7 @@ pub(crate) struct Outcome {
     pub(crate) latencies: Vec<f64>,
 }
 
-enum Transport {
+pub(crate) enum Transport {
     V1,
     V2(Box<Connection>),
 }
@@ -205,7 +206,8 @@ impl Relay {
         let pool = pool(profile);
         let mut ends = Vec::with_capacity(2 * peers);
         for number in 0..peers {
-            let pair = connect(engine, speak, proxy, node, number);
+            let from = (Ipv4Addr::LOCALHOST, proxy);
+            let pair = connect(engine, speak, from, node, number);
             for (socket, transport) in pair {
                 socket.set_nodelay(true).expect("a socket");
                 socket.set_nonblocking(true).expect("a socket");
@@ -432,15 +434,19 @@ fn write(end: &mut End, outgoing: &SealBatch) {
     }
 }
 
-/// Connects a peer and sends its number, since only then the proxy connects to the node.
-fn connect(
+/// Connects a peer from an address and sends its number, since only then the proxy connects to the node.
+pub(crate) fn connect(
     engine: Engine,
     speak: Peers,
-    proxy: SocketAddr,
+    (from, proxy): (Ipv4Addr, SocketAddr),
     node: &TcpListener,
     number: usize,
 ) -> [(std::net::TcpStream, Transport); 2] {
-    let mut peer = std::net::TcpStream::connect(proxy).expect("the proxy listens");
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    let socket = socket.expect("a socket");
+    rustix::net::bind(&socket, &SocketAddr::from((from, 0))).expect("a loopback address");
+    rustix::net::connect(&socket, &proxy).expect("the proxy listens");
+    let mut peer = std::net::TcpStream::from(socket);
     peer.set_nodelay(true).expect("a socket");
     peer.set_read_timeout(Some(LIMIT)).expect("a socket");
     let number = (number as u64).to_le_bytes().to_vec();

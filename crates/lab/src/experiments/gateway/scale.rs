@@ -1,0 +1,175 @@
+//! `gateway.scale`: what a gateway's connections cost as their number grows.
+
+use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::measure::Plan;
+use crate::picture::{Bottom, Picture};
+use crate::record::enter;
+use crate::report::{Case, OURS, Report};
+use crate::rivals::proxy::{Proxy, Strategy};
+use crate::sentence::Figure;
+use crate::traffic::Profile;
+use crate::workload::relay::{
+    Load, Peers, Relay, connect, node, on_separate_cores, rate_of_a_peer,
+};
+use packetlane::Engine;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+const CONNECTIONS: [usize; 3] = [1000, 10_000, 50_000];
+
+/// Peers that send, at ten times the rate of a real node's peers.
+const ACTIVE: usize = 100;
+const FACTOR: usize = 10;
+
+/// Connections from one source address: it has 28,000 ports.
+const OF_AN_ADDRESS: usize = 20_000;
+
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "gateway.scale",
+    description: "What a gateway's connections cost, by their number",
+    cases,
+    headline: Headline {
+        case: "connections=50000",
+        metric: "memory_per_connection",
+    },
+    sentence,
+    pictures: &[
+        Picture {
+            x: Some(Bottom::log("connections", "idle connections")),
+            ..Picture::new("memory_per_connection", "Memory of an idle connection")
+        },
+        Picture {
+            x: Some(Bottom::log("connections", "idle connections")),
+            ..Picture::new(
+                "cpu_per_message",
+                "CPU time per message of 100 active peers",
+            )
+        },
+    ],
+    ..Experiment::EMPTY
+};
+
+fn cases(bench: &Bench) -> Vec<Task<'_>> {
+    let timed = "a gateway with one thread and so many idle v2 peers, each with its connection to \
+                 the node; all sockets are in one process. Memory is what the process grows by, \
+                 without the kernel's. CPU time is that of the gateway's thread: per connection, \
+                 from accepting until the node has the first message; while all are idle; and per \
+                 message of 100 more peers at ten times the rate of a real node's peers. Latency \
+                 is from when such a message is due until it is read";
+    let all = CONNECTIONS.into_iter();
+    let chosen = all.filter(|&connections| !bench.quick || connections == CONNECTIONS[0]);
+    let task = |connections: usize| {
+        let case = EXPERIMENT.case(timed).with("connections", connections);
+        Task::new(case, move |case, plan, report| {
+            run(bench.engine, connections, bench.quick, case, plan, report);
+        })
+    };
+    chosen.map(task).collect()
+}
+
+/// Raises the limit on open files as far as this process may, and returns it.
+fn raise_files(wanted: u64) -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let maximum = now.maximum.map_or(wanted, |maximum| maximum.max(wanted));
+    // Only root may raise the maximum.
+    for current in [Some(wanted), now.maximum] {
+        let limit = Rlimit {
+            current,
+            maximum: current.map(|current| current.max(maximum)).or(now.maximum),
+        };
+        if setrlimit(Resource::Nofile, limit).is_ok() {
+            break;
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Memory of the process that is not swapped out, in bytes.
+fn resident() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<f64>().ok());
+    pages.map_or(f64::NAN, |pages| pages * rustix::param::page_size() as f64)
+}
+
+fn run(
+    engine: Engine,
+    connections: usize,
+    quick: bool,
+    case: &Case,
+    plan: &Plan,
+    report: &mut Report,
+) {
+    // Four sockets each, and some files.
+    let wanted = 4 * (connections + ACTIVE) as u64 + 100;
+    let files = raise_files(wanted);
+    if files < wanted {
+        eprintln!(
+            "NOT RUN: {}: needs {wanted} open files, and may have {files}",
+            case.text
+        );
+        return;
+    }
+    let profile = Profile::node("relay");
+    let node = node();
+    let address = node.local_addr().expect("a listener");
+    let (proxy, _cores) =
+        on_separate_cores(|| Proxy::ours(engine, Strategy::Batches, Duration::ZERO, address));
+    let mut relay = Relay::new(
+        engine,
+        &profile,
+        (ACTIVE, Peers::V2),
+        proxy.address(),
+        &node,
+    );
+    let of = [OURS, engine.backend().name()];
+    let cpu = || proxy.turns().cpu.as_secs_f64();
+    let mut idle = Vec::with_capacity(connections);
+    let (memory, before) = (resident(), cpu());
+    for number in 0..connections {
+        let from = Ipv4Addr::new(127, 1, 1, 1 + (number / OF_AN_ADDRESS) as u8);
+        let pair = connect(engine, Peers::V2, (from, proxy.address()), &node, number);
+        // Nobody sends any more, so the peer's session can go.
+        idle.push(pair.map(|(socket, _)| socket));
+    }
+    let accepting = (cpu() - before) / connections as f64;
+    let memory = (resident() - memory) / connections as f64;
+    enter(report, case, of, ("memory_per_connection", "B"), &[memory]);
+    enter(
+        report,
+        case,
+        of,
+        ("cpu_per_accept", "us"),
+        &[accepting * 1e6],
+    );
+
+    let (time, samples) = match quick {
+        true => (Duration::from_millis(200), 2),
+        false => (Duration::from_secs(3), plan.samples.min(5)),
+    };
+    let load = Load::Rate(rate_of_a_peer(&profile) * (ACTIVE * FACTOR) as f64);
+    let [mut at_rest, mut per_message, mut slow] = [(); 3].map(|()| Vec::new());
+    for _ in 0..samples {
+        let before = cpu();
+        std::thread::sleep(time);
+        at_rest.push((cpu() - before) / time.as_secs_f64() * 100.0);
+        let before = cpu();
+        let mut outcome = relay.run(load, time);
+        per_message.push((cpu() - before) * 1e9 / outcome.messages as f64);
+        outcome.latencies.sort_by(f64::total_cmp);
+        slow.push(outcome.latencies[outcome.latencies.len() * 99 / 100] * 1e6);
+    }
+    enter(report, case, of, ("idle_cpu", "%"), &at_rest);
+    enter(report, case, of, ("cpu_per_message", "ns"), &per_message);
+    enter(report, case, of, ("latency_p99", "us"), &slow);
+}
+
+fn sentence(figure: &Figure<'_>) -> Option<String> {
+    (figure.metric() == "memory_per_connection").then(|| {
+        let connections = figure.key("connections");
+        format!("a gateway with {connections} idle connections: {figure} of memory for each")
+    })
+}
