@@ -705,7 +705,7 @@ impl Session for HostileSession {
 async fn attack(victim: &Victim, misdeed: Misdeed, from: Side) -> ConnectionError {
     let (suite, certificate) = (victim.suite, &victim.certificate);
     let mut transport = TransportConfig::default();
-    let idle = Duration::from_secs(8).try_into().unwrap();
+    let idle = Duration::from_secs(4).try_into().unwrap();
     transport.max_idle_timeout(Some(idle));
     let transport = Arc::new(transport);
     let (hostile, connection);
