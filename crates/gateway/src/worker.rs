@@ -323,8 +323,9 @@ impl Worker {
                 continue;
             }
             // First release unused buffers: no link is closed for memory that holds nothing.
+            let now = Instant::now();
             for (_, link) in &mut self.links {
-                link.trim();
+                link.trim(now);
                 link.hold(&mut self.memory);
             }
             let is_its = |link: &Link| link.direction == direction;
@@ -370,7 +371,7 @@ impl Worker {
             let Some(link) = self.links.get_mut(number) else {
                 continue;
             };
-            link.trim();
+            link.trim(now);
             link.hold(&mut self.memory);
             if let Some(close) = link.check_timeouts(now, &self.settings) {
                 self.close(number, close);

@@ -27,6 +27,10 @@ use std::time::{Duration, Instant};
 /// How many addresses of a name fit into [`Limits::handshake`] if none of them answers.
 const ADDRESSES_IN_TIME: u32 = 6;
 
+/// After this long without a byte from a peer, its session's precomputed keystream is freed: up to 4
+/// KB.
+const SILENT: Duration = Duration::from_secs(10);
+
 /// The transport that a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -295,8 +299,17 @@ impl Link {
         }
     }
 
-    /// Releases unused buffers.
-    pub(crate) fn trim(&mut self) {
+    /// Releases unused buffers, and the precomputed keystream of a peer that has been silent.
+    pub(crate) fn trim(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.last_received) >= SILENT
+            && let Codec::V2(connection) = &mut self.codec
+            && let Some(session) = connection.session_mut()
+        {
+            for on in [false, true] {
+                session.inbound.set_precomputed_keystream(on);
+                session.outbound.set_precomputed_keystream(on);
+            }
+        }
         self.to_node.trim();
         if self.from_node.is_empty() {
             self.from_node = Vec::new();

@@ -434,6 +434,15 @@ fn write(end: &mut End, outgoing: &SealBatch) {
     }
 }
 
+/// Connects from a loopback address, which has 28,000 ports for each address that it connects to.
+pub(crate) fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::net::TcpStream {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    let socket = socket.expect("a socket");
+    rustix::net::bind(&socket, &SocketAddr::from((from, 0))).expect("a loopback address");
+    rustix::net::connect(&socket, &to).expect("the proxy listens");
+    std::net::TcpStream::from(socket)
+}
+
 /// Connects a peer from an address and sends its number, since only then the proxy connects to the node.
 pub(crate) fn connect(
     engine: Engine,
@@ -442,11 +451,7 @@ pub(crate) fn connect(
     node: &TcpListener,
     number: usize,
 ) -> [(std::net::TcpStream, Transport); 2] {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
-    let socket = socket.expect("a socket");
-    rustix::net::bind(&socket, &SocketAddr::from((from, 0))).expect("a loopback address");
-    rustix::net::connect(&socket, &proxy).expect("the proxy listens");
-    let mut peer = std::net::TcpStream::from(socket);
+    let mut peer = connect_from(from, proxy);
     peer.set_nodelay(true).expect("a socket");
     peer.set_read_timeout(Some(LIMIT)).expect("a socket");
     let number = (number as u64).to_le_bytes().to_vec();

@@ -1,7 +1,7 @@
 //! `gateway.scale`: what a gateway's connections cost as their number grows.
 
 use crate::experiment::{Bench, Experiment, Headline, Task};
-use crate::measure::Plan;
+use crate::measure::{Clock, Plan};
 use crate::picture::{Bottom, Picture};
 use crate::record::enter;
 use crate::report::{Case, OURS, Report};
@@ -9,10 +9,13 @@ use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
 use crate::workload::relay::{
-    Load, Peers, Relay, connect, node, on_separate_cores, rate_of_a_peer,
+    Load, Peers, Relay, connect, connect_from, node, on_separate_cores, rate_of_a_peer,
 };
 use packetlane::Engine;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -24,6 +27,9 @@ const FACTOR: usize = 10;
 
 /// Connections from one source address: it has 28,000 ports.
 const OF_AN_ADDRESS: usize = 20_000;
+
+/// Connections that send 64 random bytes, for which the gateway makes a key, and end.
+const STRANGERS: usize = 2000;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gateway.scale",
@@ -56,7 +62,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                  without the kernel's. CPU time is that of the gateway's thread: per connection, \
                  from accepting until the node has the first message; while all are idle; and per \
                  message of 100 more peers at ten times the rate of a real node's peers. Latency \
-                 is from when such a message is due until it is read";
+                 is from when such a message is due until it is read. A stranger sends 64 random \
+                 bytes, for which the gateway makes a key, and ends; its own CPU time is beside";
     let all = CONNECTIONS.into_iter();
     let chosen = all.filter(|&connections| !bench.quick || connections == CONNECTIONS[0]);
     let task = |connections: usize| {
@@ -136,6 +143,10 @@ fn run(
         idle.push(pair.map(|(socket, _)| socket));
     }
     let accepting = (cpu() - before) / connections as f64;
+    // A silent peer gives back memory after 10 seconds.
+    if !quick {
+        std::thread::sleep(Duration::from_secs(12));
+    }
     let memory = (resident() - memory) / connections as f64;
     enter(report, case, of, ("memory_per_connection", "B"), &[memory]);
     enter(
@@ -144,6 +155,33 @@ fn run(
         of,
         ("cpu_per_accept", "us"),
         &[accepting * 1e6],
+    );
+
+    let mut random = StdRng::seed_from_u64(64);
+    let (before, own) = (cpu(), Clock::ThreadCpu.now());
+    for _ in 0..STRANGERS {
+        let mut stranger = connect_from(Ipv4Addr::new(127, 1, 2, 1), proxy.address());
+        let mut bytes = [0; 64];
+        random.fill_bytes(&mut bytes);
+        stranger.write_all(&bytes).expect("the gateway reads");
+    }
+    let own = (Clock::ThreadCpu.now() - own).as_secs_f64() / STRANGERS as f64;
+    // It may still be busy with the last ones.
+    std::thread::sleep(Duration::from_millis(500));
+    let strangers = (cpu() - before) / STRANGERS as f64;
+    enter(
+        report,
+        case,
+        of,
+        ("cpu_per_stranger", "us"),
+        &[strangers * 1e6],
+    );
+    enter(
+        report,
+        case,
+        ["stranger", ""],
+        ("cpu_per_stranger", "us"),
+        &[own * 1e6],
     );
 
     let (time, samples) = match quick {
