@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-const CONNECTIONS: [usize; 3] = [1000, 10_000, 50_000];
+const CONNECTIONS: [usize; 4] = [1000, 4000, 10_000, 50_000];
 
 /// Peers that send, at ten times the rate of a real node's peers.
 const ACTIVE: usize = 100;
@@ -78,6 +78,9 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 /// Raises the limit on open files as far as this process may, and returns it.
 fn raise_files(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|current| current >= wanted) {
+        return wanted;
+    }
     let maximum = now.maximum.map_or(wanted, |maximum| maximum.max(wanted));
     // Only root may raise the maximum.
     for current in [Some(wanted), now.maximum] {
@@ -110,8 +113,8 @@ fn run(
     plan: &Plan,
     report: &mut Report,
 ) {
-    // Four sockets each, and some files.
-    let wanted = 4 * (connections + ACTIVE) as u64 + 100;
+    // Four sockets each, those of strangers that the gateway has not closed yet, and some files.
+    let wanted = (4 * (connections + ACTIVE) + STRANGERS + 1000) as u64;
     let files = raise_files(wanted);
     if files < wanted {
         eprintln!(
