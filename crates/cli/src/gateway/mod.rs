@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use events::Events;
 use listenfd::ListenFd;
 use options::{LogFormat, Options};
-use packetlane_gateway::{Event, Gateway, Inbound, Peer, Settings};
+use packetlane_gateway::{Direction, Event, Gateway, Inbound, Peer, Settings, Transport};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use status::Counts;
@@ -40,9 +40,9 @@ const POLL: Duration = Duration::from_millis(100);
 /// counted, so that a blocked log delays no peer.
 const MAX_BUFFERED_LINES: usize = 10_000;
 
-/// Refusals that are logged per second. The rest are only counted, because strangers can cause any
-/// number of them.
-const MAX_REFUSAL_LINES: u64 = 10;
+/// Lines per second about strangers: inbound connections that were refused, or ended before the
+/// handshake. The rest are only counted, because anyone can cause any number of them.
+const MAX_STRANGER_LINES: u64 = 10;
 
 /// `packetlane gateway`.
 #[derive(Args)]
@@ -254,9 +254,9 @@ async fn serve(
         None => None,
     };
     let told = events.clone();
-    // Refusals in the current second.
-    let refusals = Arc::new(AtomicU64::new(0));
-    let refused = Arc::clone(&refusals);
+    // In the current second.
+    let strangers = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&strangers);
     // Before the gateway starts, so that an address in use fails before any peer connects.
     let http = match http {
         Some((http, address)) => match listen(address) {
@@ -267,8 +267,7 @@ async fn serve(
     };
     let gateway = Gateway::start_with(settings, passed, move |peer, event| {
         counted.count(peer, event);
-        let is_refused = matches!(event, Event::Refused(_));
-        if !is_refused || refused.fetch_add(1, Ordering::Relaxed) < MAX_REFUSAL_LINES {
+        if !is_stranger(peer, event) || seen.fetch_add(1, Ordering::Relaxed) < MAX_STRANGER_LINES {
             log(peer, event);
         }
         if let Some(events) = &told
@@ -352,15 +351,16 @@ async fn serve(
                 let changed = loaded.and_then(|(new, settings)| {
                     let warnings = new.warnings(&settings, source.files);
                     change(&mut write(&gateway), &options, &new, settings)?;
+                    let changed = options.changed(&new).join(", ");
                     options = new;
-                    Ok(warnings)
+                    Ok((changed, warnings))
                 });
                 match changed {
-                    Ok(warnings) => {
+                    Ok((changed, warnings)) => {
                         for warning in warnings {
                             tracing::warn!("{warning}");
                         }
-                        tracing::info!("settings reloaded");
+                        tracing::info!(changed, "settings reloaded");
                         notify("READY=1\nSTATUS=");
                     }
                     Err(error) => {
@@ -373,7 +373,7 @@ async fn serve(
             }
             () = tokio::time::sleep(POLL) => {
                 if second.elapsed() >= Duration::from_secs(1) {
-                    log_unlogged_refusals(&refusals);
+                    sum_up(&strangers);
                     second = Instant::now();
                 }
                 let is_overdue = drain_deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -384,7 +384,7 @@ async fn serve(
         }
     }
     let ended = write(&gateway).stop();
-    log_unlogged_refusals(&refusals);
+    sum_up(&strangers);
     if let Some(events) = events.and_then(Arc::into_inner) {
         events.finish();
     }
@@ -439,12 +439,26 @@ fn warn_about_open_socks(settings: &Settings) {
     }
 }
 
-/// Logs how many refusals of the last second were not logged, and starts a new second.
-fn log_unlogged_refusals(refusals: &AtomicU64) {
-    let refused = refusals.swap(0, Ordering::Relaxed);
-    let left_out = refused.saturating_sub(MAX_REFUSAL_LINES);
+/// Whether an event is about a stranger: see [`MAX_STRANGER_LINES`].
+fn is_stranger(peer: &Peer, event: &Event) -> bool {
+    match event {
+        Event::Refused(_) => true,
+        Event::Closed(_) => {
+            peer.direction == Direction::Inbound && peer.transport == Transport::Unknown
+        }
+        _ => false,
+    }
+}
+
+/// Logs how many lines of the last second were left out, and starts a new second.
+fn sum_up(strangers: &AtomicU64) {
+    let left_out = strangers.swap(0, Ordering::Relaxed);
+    let left_out = left_out.saturating_sub(MAX_STRANGER_LINES);
     if left_out > 0 {
-        tracing::warn!(left_out, "more connections were refused");
+        tracing::warn!(
+            left_out,
+            "more connections were refused, or ended before the handshake"
+        );
     }
 }
 

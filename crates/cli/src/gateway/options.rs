@@ -431,11 +431,6 @@ where
     texts.iter().map(parse).collect()
 }
 
-/// The list of the command line, or else that of the file.
-fn or_list<T>(list: Vec<T>, file: Vec<T>) -> Vec<T> {
-    if list.is_empty() { file } else { list }
-}
-
 /// Reads the networks of a file.
 fn read_networks(file: &Path) -> Result<Vec<Network>, String> {
     let text = packetlane_files::read_text(file)
@@ -464,6 +459,57 @@ fn network<'de, D: Deserializer<'de>>(
     }
 }
 
+/// An option that the command line may leave to the file.
+trait OrFile {
+    fn or_file(self, file: Self) -> Self;
+}
+
+impl<T> OrFile for Option<T> {
+    fn or_file(self, file: Self) -> Self {
+        self.or(file)
+    }
+}
+
+impl<T> OrFile for Vec<T> {
+    fn or_file(self, file: Self) -> Self {
+        if self.is_empty() { file } else { self }
+    }
+}
+
+impl OrFile for bool {
+    fn or_file(self, file: Self) -> Self {
+        self || file
+    }
+}
+
+/// What is done with all options. The compiler finds one that is left out.
+macro_rules! options {
+    ($($option:ident)*) => {
+        impl Options {
+            /// Fills in the options that are not set from the file.
+            pub(super) fn or(self, file: Self) -> Self {
+                Self { $($option: self.$option.or_file(file.$option),)* }
+            }
+
+            /// The names of the options that differ.
+            pub(super) fn changed(&self, other: &Self) -> Vec<String> {
+                let all = [$((stringify!($option), self.$option != other.$option),)*];
+                let changed = all.into_iter().filter(|(_, differs)| *differs);
+                changed.map(|(name, _)| name.replace('_', "-")).collect()
+            }
+        }
+    };
+}
+
+options! {
+    listen node same_address spoof node_v6 send_proxy_protocol proxy_protocol socks socks_user
+    transparent proxy proxy_user tor allow deny deny_file no_advertise external v2_only
+    outbound_v2_only network workers turn handshake connect_timeout idle connections
+    connections_address connections_group connection_rate_address connection_rate_group
+    byte_rate_address byte_rate_group outbound_connections half_open half_open_address
+    half_open_group queued memory outbound_memory stalled drain http nats name log log_level
+}
+
 impl Options {
     /// Reads a TOML file.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
@@ -485,61 +531,6 @@ impl Options {
             };
             failed(&format!("line {}: {what}", number + 1))
         })
-    }
-
-    /// Fills in the options that are not set from the file.
-    pub(super) fn or(self, file: Self) -> Self {
-        Self {
-            listen: or_list(self.listen, file.listen),
-            node: or_list(self.node, file.node),
-            same_address: self.same_address || file.same_address,
-            spoof: self.spoof || file.spoof,
-            node_v6: self.node_v6.or(file.node_v6),
-            send_proxy_protocol: self.send_proxy_protocol || file.send_proxy_protocol,
-            proxy_protocol: self.proxy_protocol || file.proxy_protocol,
-            socks: self.socks.or(file.socks),
-            socks_user: self.socks_user.or(file.socks_user),
-            transparent: self.transparent.or(file.transparent),
-            proxy: self.proxy.or(file.proxy),
-            proxy_user: self.proxy_user.or(file.proxy_user),
-            tor: self.tor.or(file.tor),
-            allow: or_list(self.allow, file.allow),
-            deny: or_list(self.deny, file.deny),
-            deny_file: self.deny_file.or(file.deny_file),
-            no_advertise: self.no_advertise || file.no_advertise,
-            external: or_list(self.external, file.external),
-            v2_only: self.v2_only.or(file.v2_only),
-            outbound_v2_only: self.outbound_v2_only.or(file.outbound_v2_only),
-            network: self.network.or(file.network),
-            workers: self.workers.or(file.workers),
-            turn: self.turn.or(file.turn),
-            handshake: self.handshake.or(file.handshake),
-            connect_timeout: self.connect_timeout.or(file.connect_timeout),
-            idle: self.idle.or(file.idle),
-            connections: self.connections.or(file.connections),
-            connections_address: self.connections_address.or(file.connections_address),
-            connections_group: self.connections_group.or(file.connections_group),
-            connection_rate_address: self
-                .connection_rate_address
-                .or(file.connection_rate_address),
-            connection_rate_group: self.connection_rate_group.or(file.connection_rate_group),
-            byte_rate_address: self.byte_rate_address.or(file.byte_rate_address),
-            byte_rate_group: self.byte_rate_group.or(file.byte_rate_group),
-            outbound_connections: self.outbound_connections.or(file.outbound_connections),
-            half_open: self.half_open.or(file.half_open),
-            half_open_address: self.half_open_address.or(file.half_open_address),
-            half_open_group: self.half_open_group.or(file.half_open_group),
-            queued: self.queued.or(file.queued),
-            memory: self.memory.or(file.memory),
-            outbound_memory: self.outbound_memory.or(file.outbound_memory),
-            stalled: self.stalled.or(file.stalled),
-            drain: self.drain.or(file.drain),
-            http: self.http.or(file.http),
-            nats: self.nats.or(file.nats),
-            name: self.name.or(file.name),
-            log: self.log.or(file.log),
-            log_level: self.log_level.or(file.log_level),
-        }
     }
 
     /// Converts to settings, for a process that may have `files` open files. Resolves names, IPv4
@@ -706,104 +697,58 @@ impl Options {
 
     /// Refuses options that have no effect with the others.
     fn check_effects(&self, inbound: bool, socks: bool, transparent: bool) -> Result<(), String> {
-        let outbound = socks || transparent;
-        for (name, is_set, has_effect, needs) in [
-            ("proxy-protocol", self.proxy_protocol, inbound, "--listen"),
-            ("same-address", self.same_address, inbound, "--listen"),
-            ("spoof", self.spoof, inbound, "--listen"),
-            (
-                "send-proxy-protocol",
-                self.send_proxy_protocol,
-                inbound,
-                "--listen",
-            ),
-            ("external", !self.external.is_empty(), inbound, "--listen"),
-            ("v2-only", self.v2_only.is_some(), inbound, "--listen"),
-            (
-                "connections",
-                self.connections.is_some(),
-                inbound,
-                "--listen",
-            ),
-            (
-                "connections-address",
-                self.connections_address.is_some(),
-                inbound,
-                "--listen",
-            ),
-            (
-                "connections-group",
-                self.connections_group.is_some(),
-                inbound,
-                "--listen",
-            ),
+        let of_inbound = [
+            ("proxy-protocol", self.proxy_protocol),
+            ("same-address", self.same_address),
+            ("spoof", self.spoof),
+            ("send-proxy-protocol", self.send_proxy_protocol),
+            ("external", !self.external.is_empty()),
+            ("v2-only", self.v2_only.is_some()),
+            ("connections", self.connections.is_some()),
+            ("connections-address", self.connections_address.is_some()),
+            ("connections-group", self.connections_group.is_some()),
             (
                 "connection-rate-address",
                 self.connection_rate_address.is_some(),
-                inbound,
-                "--listen",
             ),
             (
                 "connection-rate-group",
                 self.connection_rate_group.is_some(),
-                inbound,
-                "--listen",
+            ),
+            ("byte-rate-address", self.byte_rate_address.is_some()),
+            ("byte-rate-group", self.byte_rate_group.is_some()),
+            ("memory", self.memory.is_some()),
+            ("allow", !self.allow.is_empty()),
+            ("deny", !self.deny.is_empty()),
+            ("deny-file", self.deny_file.is_some()),
+        ];
+        let of_outbound = [
+            ("proxy", self.proxy.is_some()),
+            ("tor", self.tor.is_some()),
+            ("outbound-v2-only", self.outbound_v2_only.is_some()),
+            ("outbound-connections", self.outbound_connections.is_some()),
+            ("outbound-memory", self.outbound_memory.is_some()),
+        ];
+        for (needs, is_there, options) in [
+            ("--listen", inbound, &of_inbound[..]),
+            (
+                "--socks or --transparent",
+                socks || transparent,
+                &of_outbound,
             ),
             (
-                "byte-rate-address",
-                self.byte_rate_address.is_some(),
-                inbound,
-                "--listen",
+                "--socks",
+                socks,
+                &[("socks-user", self.socks_user.is_some())],
             ),
             (
-                "byte-rate-group",
-                self.byte_rate_group.is_some(),
-                inbound,
-                "--listen",
-            ),
-            ("memory", self.memory.is_some(), inbound, "--listen"),
-            ("allow", !self.allow.is_empty(), inbound, "--listen"),
-            ("deny", !self.deny.is_empty(), inbound, "--listen"),
-            ("deny-file", self.deny_file.is_some(), inbound, "--listen"),
-            ("socks-user", self.socks_user.is_some(), socks, "--socks"),
-            (
-                "proxy-user",
-                self.proxy_user.is_some(),
-                self.proxy.is_some(),
                 "--proxy",
-            ),
-            (
-                "proxy",
                 self.proxy.is_some(),
-                outbound,
-                "--socks or --transparent",
-            ),
-            (
-                "tor",
-                self.tor.is_some(),
-                outbound,
-                "--socks or --transparent",
-            ),
-            (
-                "outbound-v2-only",
-                self.outbound_v2_only.is_some(),
-                outbound,
-                "--socks or --transparent",
-            ),
-            (
-                "outbound-connections",
-                self.outbound_connections.is_some(),
-                outbound,
-                "--socks or --transparent",
-            ),
-            (
-                "outbound-memory",
-                self.outbound_memory.is_some(),
-                outbound,
-                "--socks or --transparent",
+                &[("proxy-user", self.proxy_user.is_some())],
             ),
         ] {
-            if is_set && !has_effect {
+            let useless = options.iter().find(|(_, is_set)| *is_set && !is_there);
+            if let Some((name, _)) = useless {
                 return Err(format!("--{name} needs {needs}"));
             }
         }
@@ -987,6 +932,16 @@ mod tests {
         assert_eq!(inbound.listen.port(), 8333);
         assert_eq!(settings.limits.handshake, Duration::from_secs(60));
         assert_eq!(settings.limits.connections, 20_000);
+    }
+
+    #[test]
+    fn changed_options_are_named() {
+        let old = parse("deny = '192.0.2.0/24'\nsocks-user = 'a:b'\nspoof = true\nidle = '1m'");
+        let new =
+            parse("deny = ['192.0.2.0/25']\nsocks-user = 'a:c'\nspoof = true\nhttp = '[::1]:1'");
+        let expected = ["socks-user", "deny", "idle", "http"];
+        assert_eq!(old.changed(&new), expected);
+        assert!(old.changed(&old.clone()).is_empty());
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::sentence::Figure;
 use crate::traffic::Profile;
 use crate::workload::relay::{Load, Peers, Relay, node, on_separate_cores, rate_of_a_peer};
 use packetlane::Engine;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use std::time::Duration;
 
 const PEERS: usize = 1000;
@@ -117,14 +120,19 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
         false => Duration::from_secs(1),
     };
     let turns = if quick { 2 } else { plan.samples.min(7) };
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    let mut random = StdRng::seed_from_u64(1);
     let mut of_seconds = names.map(|_| QUANTILES.map(|_| Vec::new()));
     let mut of_tenths = names.map(|_| Vec::new());
     for turn in 0..=turns {
-        // All proxies in each tenth.
+        // All proxies in each tenth, in random order: after the direct connections, the proxies' core has
+        // been idle and wakes up slowly.
         let mut seconds = names.map(|_| Vec::new());
         for _ in 0..TENTHS {
-            for (number, relay) in relays.iter_mut().enumerate() {
-                let mut latencies = relay.run(Load::Rate(rate), time / TENTHS).latencies;
+            order.shuffle(&mut random);
+            for &number in &order {
+                let load = Load::Rate(rate);
+                let mut latencies = relays[number].run(load, time / TENTHS).latencies;
                 // The first turn warms up memory and sockets.
                 if turn > 0 {
                     of_tenths[number].push(quantile(&mut latencies, OF_TENTHS.0));
