@@ -68,20 +68,27 @@ fn overwrite_the_stack() {
     std::hint::black_box([0_u8; 1 << 18]);
 }
 
-/// Runs `run` and returns how often each secret was found in freed memory. Searches for 16 bytes of
-/// each secret.
-fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
+/// Looks for 16 bytes of each secret from now on. A function of its own, whose copies of them are then
+/// overwritten.
+#[inline(never)]
+fn look_for(secrets: &[&[u8]]) {
     let mut all = [[0; 16]; MOST];
     for (place, secret) in all.iter_mut().zip(secrets) {
         place.copy_from_slice(&secret[..16]);
         assert!(place.iter().any(|&byte| byte != 0));
     }
-    overwrite_the_stack();
     SEEN.set([0; MOST]);
     SECRETS.set((all, secrets.len()));
+}
+
+/// Runs `run` and returns how often each secret was found in freed memory.
+fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
+    look_for(secrets);
+    overwrite_the_stack();
     run();
-    SECRETS.set(([[0; 16]; MOST], 0));
-    SEEN.get()[..secrets.len()].to_vec()
+    let seen = SEEN.get();
+    look_for(&[]);
+    seen[..secrets.len()].to_vec()
 }
 
 #[test]

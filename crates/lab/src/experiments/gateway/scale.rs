@@ -37,13 +37,13 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     cases,
     headline: Headline {
         case: "connections=50000",
-        metric: "memory_per_connection",
+        metric: "cpu_per_accept",
     },
     sentence,
     pictures: &[
         Picture {
             x: Some(Bottom::log("connections", "idle connections")),
-            ..Picture::new("memory_per_connection", "Memory of an idle connection")
+            ..Picture::new("cpu_per_accept", "CPU time of accepting a connection")
         },
         Picture {
             x: Some(Bottom::log("connections", "idle connections")),
@@ -58,12 +58,11 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let timed = "a gateway with one thread and so many idle v2 peers, each with its connection to \
-                 the node; all sockets are in one process. Memory is what the process grows by, \
-                 without the kernel's. CPU time is that of the gateway's thread: per connection, \
-                 from accepting until the node has the first message; while all are idle; and per \
-                 message of 100 more peers at ten times the rate of a real node's peers. Latency \
-                 is from when such a message is due until it is read. A stranger sends 64 random \
-                 bytes, for which the gateway makes a key, and ends; its own CPU time is beside";
+                 the node. CPU time is that of the gateway's thread: per connection, from accepting \
+                 until the node has the first message; while all are idle; and per message of 100 \
+                 more peers at ten times the rate of a real node's peers. Latency is from when \
+                 such a message is due until it is read. A stranger sends 64 random bytes, for \
+                 which the gateway makes a key, and ends; its own CPU time is beside";
     let all = CONNECTIONS.into_iter();
     let chosen = all.filter(|&connections| !bench.quick || connections == CONNECTIONS[0]);
     let task = |connections: usize| {
@@ -93,16 +92,6 @@ fn raise_files(wanted: u64) -> u64 {
         }
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-/// Memory of the process that is not swapped out, in bytes.
-fn resident() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse::<f64>().ok());
-    pages.map_or(f64::NAN, |pages| pages * rustix::param::page_size() as f64)
 }
 
 fn run(
@@ -138,7 +127,7 @@ fn run(
     let of = [OURS, engine.backend().name()];
     let cpu = || proxy.turns().cpu.as_secs_f64();
     let mut idle = Vec::with_capacity(connections);
-    let (memory, before) = (resident(), cpu());
+    let before = cpu();
     for number in 0..connections {
         let from = Ipv4Addr::new(127, 1, 1, 1 + (number / OF_AN_ADDRESS) as u8);
         let pair = connect(engine, Peers::V2, (from, proxy.address()), &node, number);
@@ -146,12 +135,6 @@ fn run(
         idle.push(pair.map(|(socket, _)| socket));
     }
     let accepting = (cpu() - before) / connections as f64;
-    // A silent peer gives back memory after 10 seconds.
-    if !quick {
-        std::thread::sleep(Duration::from_secs(12));
-    }
-    let memory = (resident() - memory) / connections as f64;
-    enter(report, case, of, ("memory_per_connection", "B"), &[memory]);
     enter(
         report,
         case,
@@ -209,8 +192,8 @@ fn run(
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    (figure.metric() == "memory_per_connection").then(|| {
+    (figure.metric() == "cpu_per_accept").then(|| {
         let connections = figure.key("connections");
-        format!("a gateway with {connections} idle connections: {figure} of memory for each")
+        format!("a gateway with {connections} idle connections: {figure} of CPU for accepting one")
     })
 }
