@@ -16,7 +16,7 @@ const PMU: &str = "/sys/bus/event_source/devices/uprobe";
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 /// `PERF_EVENT_IOC_ENABLE`.
-const ENABLE: libc::c_ulong = 0x2400;
+const ENABLE: libc::Ioctl = 0x2400;
 /// `BPF_LINK_CREATE`, and the link type of a perf event.
 const LINK_CREATE: libc::c_long = 28;
 const PERF_EVENT: u32 = 41;
