@@ -3,7 +3,7 @@
 mod common;
 
 use common::free_address::free_address;
-use common::gateway::{echo, flood, get, talk, until};
+use common::gateway::{echo, flood, get, metric, talk, until};
 use common::nats::{LIMIT, Server};
 use common::packetlane;
 use serde_json::Value;
@@ -11,13 +11,6 @@ use std::net::{SocketAddr, TcpStream};
 
 /// The command's queue for events, and the number of them being sent.
 const HELD: u64 = 20_000 + 64;
-
-/// The value of a metric, with or without labels.
-fn metric(http: SocketAddr, name: &str) -> u64 {
-    let metrics = get(http, "/metrics").unwrap();
-    let of = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
-    metrics.lines().find_map(of).unwrap_or(0)
-}
 
 /// A peer connects and leaves.
 fn visit(address: SocketAddr) {

@@ -100,7 +100,7 @@ pub(crate) struct Rate(Mutex<Recent>);
 
 #[derive(Debug, Default)]
 struct Recent {
-    /// Since when bytes are counted: `None` before the first.
+    /// Since when bytes are counted: `None` before the first question.
     since: Option<Instant>,
     /// Bytes since then that no second has paid for yet.
     bytes: usize,
@@ -108,19 +108,15 @@ struct Recent {
 
 impl Rate {
     /// Counts bytes that were moved, after [`Rate::is_over`] allowed it.
-    pub(crate) fn add(&self, bytes: usize, now: Instant) {
-        let mut recent = lock(&self.0);
-        recent.since.get_or_insert(now);
-        recent.bytes += bytes;
+    pub(crate) fn add(&self, bytes: usize) {
+        lock(&self.0).bytes += bytes;
     }
 
     /// Whether more bytes were moved than are allowed by now. Each second allows `limit` bytes; what
     /// was moved beyond them is subtracted from what the next ones allow.
     pub(crate) fn is_over(&self, limit: usize, now: Instant) -> bool {
         let mut recent = lock(&self.0);
-        let Some(since) = recent.since else {
-            return false;
-        };
+        let since = *recent.since.get_or_insert(now);
         let seconds = now.saturating_duration_since(since).as_secs();
         if seconds > 0 {
             recent.bytes = recent
@@ -179,15 +175,15 @@ mod tests {
         let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
         let rate = Rate::default();
         assert!(!rate.is_over(100, at(0)));
-        rate.add(99, at(0));
+        rate.add(99);
         assert!(!rate.is_over(100, at(9)));
-        rate.add(201, at(9));
+        rate.add(201);
         for (tenths, expected) in [(9, true), (10, true), (19, true), (20, true), (30, false)] {
             assert_eq!(rate.is_over(100, at(tenths)), expected, "{tenths}");
         }
         // Seconds in which nothing moved allow no more later.
         assert!(!rate.is_over(100, at(1000)));
-        rate.add(100, at(1000));
+        rate.add(100);
         assert!(rate.is_over(100, at(1000)) && !rate.is_over(usize::MAX, at(1000)));
     }
 

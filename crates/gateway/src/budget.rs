@@ -101,7 +101,7 @@ struct Connections {
 
 /// Fails with the first limit, per address or per group, that its number has reached.
 fn check(numbers: [usize; 2], limit: PerAddress, refusals: [Refusal; 2]) -> Result<(), Refusal> {
-    let limits = [limit.address, limit.group];
+    let limits = limit.both();
     match (0..2).find(|&of| numbers[of] >= limits[of]) {
         Some(of) => Err(refusals[of]),
         None => Ok(()),
@@ -296,15 +296,15 @@ impl Permit {
     }
 
     /// Counts bytes that the connection has moved.
-    pub(crate) fn count_bytes(&self, bytes: usize, now: Instant) {
+    pub(crate) fn count_bytes(&self, bytes: usize) {
         for rate in self.rates.iter().flatten() {
-            rate.add(bytes, now);
+            rate.add(bytes);
         }
     }
 
     /// Whether the connection's address or network group must wait before it moves more bytes.
     pub(crate) fn is_over_rate(&self, limits: &Limits, now: Instant) -> bool {
-        let limits = [limits.byte_rate.address, limits.byte_rate.group];
+        let limits = limits.byte_rate.both();
         let mut rates = self.rates.iter().flatten().zip(limits);
         rates.any(|(rate, limit)| rate.is_over(limit, now))
     }
@@ -486,8 +486,8 @@ mod tests {
         let now = Instant::now();
         let [a, b, local] = [a, b, local].map(|ip| budget.admit(Inbound, ip, &bytes).unwrap());
         for (count, expected) in [(1, [false, false]), (1, [true, false]), (1, [true, true])] {
-            a.count_bytes(count, now);
-            local.count_bytes(count, now);
+            a.count_bytes(count);
+            local.count_bytes(count);
             assert_eq!([&a, &b].map(|one| one.is_over_rate(&bytes, now)), expected);
         }
         assert!(!local.is_over_rate(&bytes, now));

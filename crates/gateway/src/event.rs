@@ -40,7 +40,7 @@ impl Peer {
             id: link.id,
             address: link.address.clone(),
             node_address: link.node_address,
-            direction: link.direction,
+            direction: link.direction(),
             transport: link.transport(),
             session_id: link.session().map(|session| *session.id()),
             decoys: link.session().map_or(0, |session| session.inbound.decoys()),

@@ -80,9 +80,10 @@ impl Worker {
 
     fn admit(&mut self, kind: ListenerKind, socket: TcpStream, from: SocketAddr) {
         let direction = kind.direction();
+        let expects_header = self.expects_proxy_header(kind);
         let has_address = match kind {
             // A load balancer has not told the client's address yet.
-            ListenerKind::Inbound(_) => !self.expects_proxy_header(kind),
+            ListenerKind::Inbound(_) => !expects_header,
             // Before the password is known, the client may be anybody.
             ListenerKind::Socks => self.settings.socks_user.is_some(),
             ListenerKind::Transparent => false,
@@ -102,7 +103,6 @@ impl Worker {
         let side = Side::new(socket);
         let mut link = match kind {
             ListenerKind::Inbound(index) => {
-                let expects_header = self.expects_proxy_header(kind);
                 Link::inbound(id, permit, side, from, index, expects_header)
             }
             ListenerKind::Socks => Link::outbound(id, permit, side, from, None),
@@ -456,7 +456,7 @@ impl Worker {
     /// Closes a link's sockets and removes it. Returns its last snapshot.
     fn remove(&mut self, number: usize) -> Option<Peer> {
         let link = self.links.try_remove(number)?;
-        self.memory.change(link.direction, link.held, 0);
+        self.memory.change(link.direction(), link.held, 0);
         self.turns.add(&link.account, link.ignored());
         Some(Peer::of(&link))
     }

@@ -218,6 +218,11 @@ impl PerAddress {
         address: usize::MAX,
         group: usize::MAX,
     };
+
+    /// For each address, and for each network group.
+    pub(crate) fn both(self) -> [usize; 2] {
+        [self.address, self.group]
+    }
 }
 
 impl Default for Limits {

@@ -32,7 +32,7 @@ impl Worker {
         // number of strangers cannot delay either.
         all.sort_by_key(|&number| {
             let link = &links[number];
-            (!link.is_relaying(), link.direction == Direction::Inbound)
+            (!link.is_relaying(), link.direction() == Direction::Inbound)
         });
         let relaying = all.partition_point(|&number| links[number].is_relaying());
         let limit = all.len().min(relaying + MAX_SETUPS);
@@ -132,9 +132,19 @@ impl Worker {
 
     /// Connects to the node once the peer's handshake is done, and writes what is queued for it.
     fn reach_node(&mut self, number: usize) -> Result<(), Close> {
-        let Some(link) = self.links.get_mut(number) else {
+        let Some(link) = self.links.get(number) else {
             return Ok(());
         };
+        if link.is_relaying() && !link.is_connected && !self.connect_node(number)? {
+            return Ok(());
+        }
+        self.links[number].write_node()
+    }
+
+    /// Advances the connection to the node. Returns whether the node has answered.
+    fn connect_node(&mut self, number: usize) -> Result<bool, Close> {
+        let link = &mut self.links[number];
+        link.permit.handshake_done();
         let inbound = link.inbound_of(&self.settings);
         let shared = &self.shared;
         let node_failed = |error| {
@@ -144,7 +154,6 @@ impl Worker {
             Close::NodeSocket(error)
         };
         if link.node.is_none()
-            && link.is_relaying()
             && let (Some((_, inbound)), Target::Address(from)) = (inbound, &link.address)
         {
             let (node, origin) = shared.route_to_node(&inbound, *from);
@@ -158,22 +167,19 @@ impl Worker {
             link.node = Some(side);
             link.attempt_started = Instant::now();
         }
-        if !link.is_connected && link.is_relaying() {
-            link.permit.handshake_done();
-            let Some(node) = link.node.as_ref().filter(|node| node.writable) else {
-                return Ok(());
-            };
-            if !is_connected(&node.socket).map_err(node_failed)? {
-                return Ok(());
-            }
-            link.is_connected = true;
-            if let Some((index, _)) = inbound {
-                link.node_address = node.socket.local_addr().ok();
-                shared.set_node(index, NodeState::Up);
-            }
-            (self.event_sink)(&Peer::of(link), &Event::Connected);
+        let Some(node) = link.node.as_ref().filter(|node| node.writable) else {
+            return Ok(false);
+        };
+        if !is_connected(&node.socket).map_err(node_failed)? {
+            return Ok(false);
         }
-        self.links[number].write_node()
+        link.is_connected = true;
+        if let Some((index, _)) = inbound {
+            link.node_address = node.socket.local_addr().ok();
+            shared.set_node(index, NodeState::Up);
+        }
+        (self.event_sink)(&Peer::of(link), &Event::Connected);
+        Ok(true)
     }
 
     /// Reads the node for these links until the batch is full, and relays its messages to the

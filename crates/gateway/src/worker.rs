@@ -328,7 +328,7 @@ impl Worker {
                 link.trim(now);
                 link.hold(&mut self.memory);
             }
-            let is_its = |link: &Link| link.direction == direction;
+            let is_its = |link: &Link| link.direction() == direction;
             while self.memory.is_over(direction, &limits, threads) {
                 let links = self.links.iter().filter(|(_, link)| is_its(link));
                 let Some((number, _)) = links.max_by_key(|(_, link)| link.held) else {
@@ -341,7 +341,6 @@ impl Worker {
 
     /// Charges the turn's CPU time to the links that took part.
     fn share(&mut self, in_turn: &[usize], cpu: Duration) {
-        let now = Instant::now();
         let links = &mut self.links;
         let mut all = 0;
         for &number in in_turn {
@@ -356,8 +355,7 @@ impl Worker {
                 link.account.cpu += Duration::from_nanos(share as u64);
                 link.calls = 0;
                 let bytes = link.account.received.bytes + link.account.sent.bytes;
-                link.permit
-                    .count_bytes((bytes - link.counted) as usize, now);
+                link.permit.count_bytes((bytes - link.counted) as usize);
                 link.counted = bytes;
             }
         }

@@ -536,12 +536,13 @@ impl Options {
     /// Converts to settings, for a process that may have `files` open files. Resolves names, IPv4
     /// first, so this may block on a name server.
     pub(super) fn settings(&self, files: u64) -> Result<Settings, String> {
-        let resolve = |name: &str, address: &Option<HostPort>| match address {
-            Some(address) => match address.resolve() {
-                Ok(found) => Ok(Some(found[0])),
-                Err(error) => Err(format!("{name}: {error}")),
-            },
-            None => Ok(None),
+        let first = |name: &str, address: &HostPort| match address.resolve() {
+            Ok(found) => Ok(found[0]),
+            Err(error) => Err(format!("{name}: {error}")),
+        };
+        let resolve = |name: &str, address: &Option<HostPort>| {
+            let found = address.as_ref().map(|address| first(name, address));
+            found.transpose()
         };
         let socks = resolve("socks", &self.socks)?;
         let transparent = resolve("transparent", &self.transparent)?;
@@ -558,10 +559,6 @@ impl Options {
         };
         let mut inbound = Vec::new();
         for (index, (listen, node)) in self.places()?.into_iter().enumerate() {
-            let first = |name, address: &HostPort| match address.resolve() {
-                Ok(found) => Ok(found[0]),
-                Err(error) => Err(format!("{name}: {error}")),
-            };
             inbound.push(Inbound {
                 listen: first("listen", listen)?,
                 node: first("node", node)?,

@@ -82,6 +82,21 @@ fn by_direction(
     Direction::NAMES.iter().copied().flat_map(with)
 }
 
+/// Writes numbers by direction and by one more label.
+fn write_by_direction(
+    out: &mut String,
+    name: &str,
+    label: &str,
+    numbers: &BTreeMap<(&str, &str), u64>,
+) {
+    for ((direction, value), number) in numbers {
+        let _ = writeln!(
+            out,
+            "packetlane_gateway_{name}{{direction=\"{direction}\",{label}=\"{value}\"}} {number}"
+        );
+    }
+}
+
 /// The name of a message type, or "(others)" for the types that are not counted by name.
 fn type_name(count: &TypeCount) -> &str {
     let message_type = count.message_type.as_ref();
@@ -286,12 +301,7 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
         let kind = (peer.direction.name(), peer.transport.name());
         *connections.entry(kind).or_default() += 1;
     }
-    for ((direction, transport), number) in connections {
-        let _ = writeln!(
-            out,
-            "packetlane_gateway_connections{{direction=\"{direction}\",transport=\"{transport}\"}} {number}"
-        );
-    }
+    write_by_direction(&mut out, "connections", "transport", &connections);
     let inner = lock(&counts.inner);
     out += &metric(
         "packetlane_gateway_fell_back_total",
@@ -301,32 +311,27 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
     );
     let named = [
         (
-            "connected",
+            "connected_total",
             "transport",
             "Connections whose handshake was completed, and which the node accepted.",
             &inner.connected,
         ),
         (
-            "refused",
+            "refused_total",
             "limit",
             "Connections refused, by the limit that was reached.",
             &inner.refused,
         ),
         (
-            "closed",
+            "closed_total",
             "cause",
             "Connections closed, by cause.",
             &inner.closed,
         ),
     ];
     for (what, by, help, numbers) in named {
-        out += &head(&format!("packetlane_gateway_{what}_total"), "counter", help);
-        for ((direction, value), number) in numbers {
-            let _ = writeln!(
-                out,
-                "packetlane_gateway_{what}_total{{direction=\"{direction}\",{by}=\"{value}\"}} {number}"
-            );
-        }
+        out += &head(&format!("packetlane_gateway_{what}"), "counter", help);
+        write_by_direction(&mut out, what, by, numbers);
     }
     out += &metric(
         "packetlane_gateway_dropped_events_total",

@@ -65,6 +65,13 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     Ok(answer)
 }
 
+/// The value of a metric, with or without labels. 0 if there is none.
+pub(crate) fn metric(address: SocketAddr, name: &str) -> u64 {
+    let metrics = get(address, "/metrics").unwrap();
+    let of = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+    metrics.lines().find_map(of).unwrap_or(0)
+}
+
 /// Waits up to `limit` for a condition to hold.
 #[track_caller]
 pub(crate) fn until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {

@@ -107,8 +107,8 @@ pub(crate) enum Retry {
 pub(crate) struct Link {
     /// Unique among all links, past and present.
     pub(crate) id: u64,
-    pub(crate) direction: Direction,
-    /// The index in [`Settings::inbound`] of where an inbound peer connected.
+    /// The index in [`Settings::inbound`] of where the peer connected. `None` if the node connects to
+    /// the peer.
     inbound: Option<usize>,
     /// The address that connected, or the target that the node asked for.
     pub(crate) address: Target,
@@ -175,11 +175,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    fn new(id: u64, permit: Permit, from: SocketAddr, direction: Direction, stage: Stage) -> Self {
+    fn new(id: u64, permit: Permit, from: SocketAddr, stage: Stage) -> Self {
         let now = Instant::now();
         Self {
             id,
-            direction,
             inbound: None,
             address: Target::Address(from),
             permit,
@@ -234,7 +233,7 @@ impl Link {
         Self {
             peer: Some(side),
             inbound: Some(inbound),
-            ..Self::new(id, permit, from, Direction::Inbound, stage)
+            ..Self::new(id, permit, from, stage)
         }
     }
 
@@ -255,7 +254,14 @@ impl Link {
             node: Some(side),
             owes_reply,
             address: target.unwrap_or(Target::Address(from)),
-            ..Self::new(id, permit, from, Direction::Outbound, stage)
+            ..Self::new(id, permit, from, stage)
+        }
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        match self.inbound {
+            Some(_) => Direction::Inbound,
+            None => Direction::Outbound,
         }
     }
 
@@ -334,7 +340,7 @@ impl Link {
     /// Counts what the link holds now.
     pub(crate) fn hold(&mut self, memory: &mut Memory) {
         let held = self.memory();
-        memory.change(self.direction, self.held, held);
+        memory.change(self.direction(), self.held, held);
         self.held = held;
     }
 
@@ -355,12 +361,12 @@ impl Link {
             }
             _ => false,
         };
-        is_closed && self.direction == Direction::Inbound && !self.node_has_sent
+        is_closed && self.direction() == Direction::Inbound && !self.node_has_sent
     }
 
     /// Whether v1 is allowed with the peer.
     pub(crate) fn may_speak_v1(&self, settings: &Settings) -> bool {
-        let v2_only = match self.direction {
+        let v2_only = match self.direction() {
             Direction::Inbound => settings.v2_only,
             Direction::Outbound => settings.outbound_v2_only,
         };
@@ -374,7 +380,7 @@ impl Link {
     /// Whether Tor encrypts the connection: to an onion service, or from one of this machine's own,
     /// whose peers come from its loopback address.
     fn is_encrypted_below(&self) -> bool {
-        match (&self.address, self.direction) {
+        match (&self.address, self.direction()) {
             (Target::Name(name, _), _) => is_onion(name),
             (Target::Address(from), Direction::Inbound) => from.ip().is_loopback(),
             (Target::Address(_), Direction::Outbound) => false,
@@ -401,7 +407,7 @@ impl Link {
 
     /// Whether the node has not accepted an inbound peer's connection yet.
     fn is_node_pending(&self) -> bool {
-        self.direction == Direction::Inbound && self.node.is_some() && !self.is_connected
+        self.direction() == Direction::Inbound && self.node.is_some() && !self.is_connected
     }
 
     /// Returns the timeout that has expired, if any; or that the settings deny the peer by now.
@@ -411,7 +417,7 @@ impl Link {
         if self.to_peer() == 0 || self.account.sent.bytes != self.last_send_progress.1 {
             self.last_send_progress = (now, self.account.sent.bytes);
         }
-        if let (Direction::Inbound, Target::Address(from)) = (self.direction, &self.address)
+        if let (Direction::Inbound, Target::Address(from)) = (self.direction(), &self.address)
             && !matches!(self.stage, Stage::ReadingProxyHeader(_))
             && !settings.admits(from.ip())
         {

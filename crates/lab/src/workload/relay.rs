@@ -110,6 +110,14 @@ pub(crate) struct Outcome {
     pub(crate) latencies: Vec<f64>,
 }
 
+/// The value, in microseconds, that a `share` of all latencies is below. 0 if there are none.
+pub(crate) fn quantile(seconds: &mut [f64], share: f64) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    let place = (seconds.len() as f64 * share) as usize;
+    let value = seconds.get(place).or(seconds.last());
+    value.map_or(0.0, |seconds| seconds * 1e6)
+}
+
 pub(crate) enum Transport {
     V1,
     V2(Box<Connection>),

@@ -10,7 +10,9 @@ use crate::rivals::ours::ONE_AT_A_TIME;
 use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, node, on_separate_cores, rate_of_a_peer};
+use crate::workload::relay::{
+    Load, Peers, Relay, node, on_separate_cores, quantile, rate_of_a_peer,
+};
 use packetlane::Engine;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -170,14 +172,6 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
     }
     let all = of_tenths.each_ref().map(|of| &of[..]);
     enter_all((OF_TENTHS.1, OF_TENTHS.2), &all);
-}
-
-/// The value, in microseconds, that a `share` of all values is below. 0 if there are none.
-fn quantile(seconds: &mut [f64], share: f64) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    let place = (seconds.len() as f64 * share) as usize;
-    let value = seconds.get(place).or(seconds.last());
-    value.map_or(0.0, |seconds| seconds * 1e6)
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {

@@ -9,7 +9,7 @@ use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
 use crate::workload::relay::{
-    Load, Peers, Relay, connect, connect_from, node, on_separate_cores, rate_of_a_peer,
+    Load, Peers, Relay, connect, connect_from, node, on_separate_cores, quantile, rate_of_a_peer,
 };
 use packetlane::Engine;
 use rand::rngs::StdRng;
@@ -74,22 +74,17 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     chosen.map(task).collect()
 }
 
-/// Raises the limit on open files as far as this process may, and returns it.
+/// Raises the limit on open files to what is wanted, if this process may, and returns it.
 fn raise_files(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
-    if now.current.is_none_or(|current| current >= wanted) {
-        return wanted;
-    }
-    let maximum = now.maximum.map_or(wanted, |maximum| maximum.max(wanted));
-    // Only root may raise the maximum.
-    for current in [Some(wanted), now.maximum] {
-        let limit = Rlimit {
-            current,
-            maximum: current.map(|current| current.max(maximum)).or(now.maximum),
+    if now.current.is_some_and(|current| current < wanted) {
+        // Only root may raise the maximum.
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: now.maximum.map(|maximum| maximum.max(wanted)),
         };
-        if setrlimit(Resource::Nofile, limit).is_ok() {
-            break;
-        }
+        // If this fails, the old limit stays.
+        let _ = setrlimit(Resource::Nofile, raised);
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
@@ -183,8 +178,7 @@ fn run(
         let before = cpu();
         let mut outcome = relay.run(load, time);
         per_message.push((cpu() - before) * 1e9 / outcome.messages as f64);
-        outcome.latencies.sort_by(f64::total_cmp);
-        slow.push(outcome.latencies[outcome.latencies.len() * 99 / 100] * 1e6);
+        slow.push(quantile(&mut outcome.latencies, 0.99));
     }
     enter(report, case, of, ("idle_cpu", "%"), &at_rest);
     enter(report, case, of, ("cpu_per_message", "ns"), &per_message);

@@ -9,7 +9,9 @@ use crate::report::{Case, OURS, Report};
 use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, node, on_separate_cores, rate_of_a_peer};
+use crate::workload::relay::{
+    Load, Peers, Relay, node, on_separate_cores, quantile, rate_of_a_peer,
+};
 use packetlane::Engine;
 use std::time::Duration;
 
@@ -84,8 +86,7 @@ fn run(engine: Engine, turn: u64, quick: bool, case: &Case, plan: &Plan, report:
             continue;
         }
         cpu.push((after - before).as_secs_f64() * 1e9 / outcome.messages as f64);
-        outcome.latencies.sort_by(f64::total_cmp);
-        latency.push(outcome.latencies[outcome.latencies.len() / 2] * 1e6);
+        latency.push(quantile(&mut outcome.latencies, 0.5));
     }
     let of = [OURS, engine.backend().name()];
     enter(report, case, of, ("cpu_per_message", "ns"), &cpu);
