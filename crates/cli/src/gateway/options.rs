@@ -681,6 +681,10 @@ impl Options {
         let (listen, node) = (&self.listen, &self.node);
         match (listen.len(), node.len()) {
             (0, 0) => Ok(Vec::new()),
+            (places, _) if places > Settings::MAX_INBOUND => Err(format!(
+                "{places} times --listen: at most {}",
+                Settings::MAX_INBOUND
+            )),
             (_, 0) => Err("--listen needs --node, the address of the node".into()),
             (0, _) => Err("--node needs --listen, the address to accept peers at".into()),
             (_, 1) => Ok(listen.iter().map(|listen| (listen, &node[0])).collect()),
@@ -1015,6 +1019,13 @@ mod tests {
             ),
             ("listen = '127.0.0.1:1'", "--listen needs --node"),
             ("node = '127.0.0.1:1'", "--node needs --listen"),
+            (
+                &format!(
+                    "listen = [{}]\nnode = '127.0.0.1:1'",
+                    "'[::1]:0', ".repeat(17)
+                ),
+                "17 times --listen: at most 16",
+            ),
             (
                 "listen = ['127.0.0.1:1', '127.0.0.1:2', '127.0.0.1:3']\nnode = ['127.0.0.1:4', '127.0.0.1:5']",
                 "3 times --listen, and 2 times --node",
