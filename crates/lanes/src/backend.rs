@@ -6,6 +6,7 @@ use crate::header_protection;
 use crate::isa::{self, AesSet, Set};
 use crate::job::{Block, Digest, Header, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 use crate::kernels::aes::key::{AesKey, GcmKey};
+use crate::secp256k1::{self, PublicKey};
 use crate::sha256::{self, LaneThreshold};
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -404,6 +405,46 @@ impl Kernels {
     /// instead of measuring it: 1 for always, `usize::MAX` for never.
     pub fn set_sha256_lanes_from(self, messages: usize) {
         LaneThreshold::set(self.set(), messages);
+    }
+
+    /// Computes the secp256k1 public keys of `secrets`, which are big-endian numbers. Constant time
+    /// in the secrets. Of a number that is [no secret key](crate::is_secret_key), the result means
+    /// nothing.
+    ///
+    /// # Panics
+    ///
+    /// If `secrets` and `keys` differ in length.
+    pub fn public_keys(self, secrets: &[&[u8; 32]], keys: &mut [PublicKey]) {
+        secp256k1::public_keys(self.set(), secrets, keys);
+    }
+
+    /// Computes ElligatorSwift encodings of public keys (BIP324, "ElligatorSwift encoding"): u,
+    /// then t, both big-endian. `next` returns what to try next for the key with an index: 32 random
+    /// bytes, which become u if the try succeeds, and a random number of three bits. One try in four
+    /// succeeds. How often `next` is called depends on public values only.
+    ///
+    /// # Panics
+    ///
+    /// If `keys` and `encodings` differ in length.
+    pub fn encode_public_keys(
+        self,
+        keys: &[PublicKey],
+        next: &mut dyn FnMut(usize) -> ([u8; 32], u8),
+        encodings: &mut [[u8; 64]],
+    ) {
+        secp256k1::encode(self.set(), keys, next, encodings);
+    }
+
+    /// Computes what `secrets[i]` and the ElligatorSwift encoding of another's public key,
+    /// `encodings[i]`, have in common: the x coordinate of the product, big-endian (BIP324,
+    /// `ellswift_ecdh_xonly`). Constant time in the secrets. Every encoding is valid. Of a number that
+    /// is [no secret key](crate::is_secret_key), the result means nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the slices differ in length.
+    pub fn shared_x(self, secrets: &[&[u8; 32]], encodings: &[&[u8; 64]], shared: &mut [[u8; 32]]) {
+        secp256k1::shared_x(self.set(), secrets, encodings, shared);
     }
 
     /// Like [`Kernels::sha256d`], but faster, for messages of exactly 64 bytes.

@@ -7,6 +7,8 @@
 //! - QUIC header protection (RFC 9001, section 5.4):
 //!   [`aes_mask_headers`](Kernels::aes_mask_headers),
 //!   [`chacha20_mask_headers`](Kernels::chacha20_mask_headers).
+//! - secp256k1, for the handshakes of BIP324: [`public_keys`](Kernels::public_keys), their
+//!   [ElligatorSwift encodings](Kernels::encode_public_keys), and [`shared_x`](Kernels::shared_x).
 //! - SHA-256 (FIPS 180-4): [`sha256`](Kernels::sha256), [`sha256d`](Kernels::sha256d).
 //!
 //! A [`Backend`] is one instruction set, and [`Backend::kernels`] are its algorithms. Each
@@ -42,10 +44,13 @@ mod header_protection;
 mod isa;
 mod job;
 mod kernels;
+mod secp256k1;
 mod sha256;
 mod vector;
+mod wipe;
 
 pub use backend::{Backend, Kernels};
 pub use isa::prefetch;
 pub use job::{Block, Digest, Header, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 pub use kernels::aes::key::{AesKey, GcmKey};
+pub use secp256k1::{PublicKey, is_secret_key};

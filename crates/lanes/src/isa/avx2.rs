@@ -11,11 +11,14 @@ use super::sha_ni;
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix26;
+use crate::kernels::secp256k1::radix29::Radix29;
 use crate::kernels::sha256::Serial;
 use crate::kernels::stitched_lanes;
 #[cfg(not(miri))]
 use crate::vector::Interleave;
-use crate::vector::{Arithmetic, BlocksFrom, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
+use crate::vector::{
+    Arithmetic, BlocksFrom, Limbs26, MAX_LANES, Masks, Pair, Rows, U32Lanes, U64Lanes,
+};
 use core::arch::x86_64::*;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has AVX2 and BMI2.
@@ -31,6 +34,7 @@ impl InstructionSet for Avx2 {
     type Rows = Avx2;
     type Field = Radix26<Pair<U64x4>>;
     type HalfField = Radix26<U64x4>;
+    type Curve = Radix29<U64x4>;
     type Hash = Avx2;
     type HalfHash = Avx2;
 
@@ -67,6 +71,11 @@ impl InstructionSet for Avx2 {
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
         Radix26(U64x4(self))
+    }
+
+    #[inline(always)]
+    fn curve(self) -> Self::Curve {
+        Radix29(U64x4(self))
     }
 
     #[inline(always)]
@@ -606,5 +615,37 @@ impl Limbs26 for U64x4 {
     fn multiply(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_mul_epu32(a, b) }
+    }
+}
+
+impl Masks for U64x4 {
+    #[inline(always)]
+    fn subtract(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_sub_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn equals(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_cmpeq_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_blendv_epi8(a, b, mask) }
+    }
+
+    #[inline(always)]
+    fn call<A, R>(self, argument: A, function: impl FnOnce(Self, A) -> R) -> R {
+        #[target_feature(enable = "avx2,bmi2")]
+        fn call<A, R, F: FnOnce(U64x4, A) -> R>(lanes: U64x4, argument: A, function: F) -> R {
+            function(lanes, argument)
+        }
+        // The pointer is hidden: rustc 1.95 ignores `inline(never)` where there is `target_feature`.
+        let called: unsafe fn(_, _, _) -> _ = core::hint::black_box(call);
+        // SAFETY: `self` proves AVX2 and BMI2.
+        unsafe { called(self, argument, function) }
     }
 }

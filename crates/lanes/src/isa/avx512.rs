@@ -7,9 +7,10 @@ use super::sha_ni;
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix26;
+use crate::kernels::secp256k1::radix29::Radix29;
 use crate::kernels::sha256::Serial;
 use crate::vector::{
-    Arithmetic, BlocksFrom, JoinU32Lanes, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes,
+    Arithmetic, BlocksFrom, JoinU32Lanes, Limbs26, MAX_LANES, Masks, Pair, Rows, U32Lanes, U64Lanes,
 };
 use core::arch::x86_64::*;
 
@@ -25,6 +26,7 @@ impl InstructionSet for Avx512 {
     type Rows = Avx512;
     type Field = Radix26<Pair<U64x8<Avx512>>>;
     type HalfField = Radix26<U64x8<Avx512>>;
+    type Curve = Radix29<U64x8<Avx512>>;
     type Hash = Avx512;
     type HalfHash = Avx2;
 
@@ -61,6 +63,11 @@ impl InstructionSet for Avx512 {
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
         Radix26(U64x8(self))
+    }
+
+    #[inline(always)]
+    fn curve(self) -> Self::Curve {
+        Radix29(U64x8(self))
     }
 
     #[inline(always)]
@@ -711,5 +718,59 @@ impl<P: Proof> Limbs26 for U64x8<P> {
     fn multiply(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_mul_epu32(a, b) }
+    }
+}
+
+impl<P: Call> Masks for U64x8<P> {
+    #[inline(always)]
+    fn subtract(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_sub_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn equals(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_maskz_set1_epi64(_mm512_cmpeq_epi64_mask(a, b), -1) }
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F. The constant chooses `b` where `mask` is set: bit 4 m + 2 a + b.
+        unsafe { _mm512_ternarylogic_epi64::<0b1010_1100>(mask, a, b) }
+    }
+
+    #[inline(always)]
+    fn call<A, R>(self, argument: A, function: impl FnOnce(Self, A) -> R) -> R {
+        P::call(self, argument, function)
+    }
+}
+
+/// A [`Proof`] that compiles functions with its instruction set.
+pub(crate) trait Call: Proof {
+    /// See [`Masks::call`].
+    fn call<A, R>(lanes: U64x8<Self>, argument: A, function: impl FnOnce(U64x8<Self>, A) -> R)
+    -> R;
+}
+
+impl Call for Avx512 {
+    #[inline(always)]
+    fn call<A, R>(
+        lanes: U64x8<Self>,
+        argument: A,
+        function: impl FnOnce(U64x8<Self>, A) -> R,
+    ) -> R {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        fn call<A, R, F: FnOnce(U64x8<Avx512>, A) -> R>(
+            lanes: U64x8<Avx512>,
+            argument: A,
+            function: F,
+        ) -> R {
+            function(lanes, argument)
+        }
+        // The pointer is hidden: rustc 1.95 ignores `inline(never)` where there is `target_feature`.
+        let called: unsafe fn(_, _, _) -> _ = core::hint::black_box(call);
+        // SAFETY: `lanes` proves AVX-512 F, BW and VL.
+        unsafe { called(lanes, argument, function) }
     }
 }

@@ -1,14 +1,15 @@
 //! AVX-512 F, BW and VL with IFMA, whose 52-bit multiplication makes Poly1305 faster, and VBMI2,
 //! which shifts two numbers as one. All CPUs with IFMA except Cannon Lake have VBMI2.
 
-use super::avx512::{Avx512, Proof, U64x8};
+use super::avx512::{Avx512, Call, Proof, U64x8};
 use super::set::InstructionSet;
 use super::sha_ni;
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix44;
+use crate::kernels::secp256k1::radix52::Radix52;
 use crate::kernels::sha256::Serial;
-use crate::vector::{Limbs44, Pair, U32Lanes};
+use crate::vector::{Limbs44, Limbs52, Pair, U32Lanes};
 use core::arch::x86_64::*;
 
 /// A value of this type proves that the CPU has AVX-512 F, BW, VL, IFMA and VBMI2.
@@ -22,6 +23,7 @@ impl InstructionSet for Ifma {
     type Rows = Avx512;
     type Field = Radix44<Pair<U64x8<Ifma>>>;
     type HalfField = Radix44<U64x8<Ifma>>;
+    type Curve = Radix52<U64x8<Ifma>>;
     type Hash = Avx512;
     type HalfHash = <Avx512 as InstructionSet>::HalfHash;
 
@@ -58,6 +60,11 @@ impl InstructionSet for Ifma {
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
         Radix44(U64x8(self))
+    }
+
+    #[inline(always)]
+    fn curve(self) -> Self::Curve {
+        Radix52(U64x8(self))
     }
 
     #[inline(always)]
@@ -105,7 +112,9 @@ impl Limbs44 for U64x8<Ifma> {
         // SAFETY: `self` proves AVX-512 VBMI2.
         unsafe { _mm512_shrdi_epi64::<44>(low, high) }
     }
+}
 
+impl Limbs52 for U64x8<Ifma> {
     #[inline(always)]
     fn multiply_add_low(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512 IFMA.
@@ -116,5 +125,27 @@ impl Limbs44 for U64x8<Ifma> {
     fn multiply_add_high(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512 IFMA.
         unsafe { _mm512_madd52hi_epu64(sum, a, b) }
+    }
+}
+
+impl Call for Ifma {
+    #[inline(always)]
+    fn call<A, R>(
+        lanes: U64x8<Self>,
+        argument: A,
+        function: impl FnOnce(U64x8<Self>, A) -> R,
+    ) -> R {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512ifma,avx512vbmi2")]
+        fn call<A, R, F: FnOnce(U64x8<Ifma>, A) -> R>(
+            lanes: U64x8<Ifma>,
+            argument: A,
+            function: F,
+        ) -> R {
+            function(lanes, argument)
+        }
+        // The pointer is hidden: rustc 1.95 ignores `inline(never)` where there is `target_feature`.
+        let called: unsafe fn(_, _, _) -> _ = core::hint::black_box(call);
+        // SAFETY: `lanes` proves AVX-512 F, BW, VL, IFMA and VBMI2.
+        unsafe { called(lanes, argument, function) }
     }
 }

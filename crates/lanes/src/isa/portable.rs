@@ -2,8 +2,9 @@
 
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;
+use crate::kernels::secp256k1::radix29::Radix29;
 use crate::kernels::sha256::{SCALAR, Serial};
-use crate::vector::{Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, U32Lanes};
+use crate::vector::{Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, Scalar, U32Lanes};
 
 /// Four words in an array.
 #[derive(Clone, Copy)]
@@ -14,6 +15,7 @@ impl InstructionSet for Array {
     type Rows = Pair<Array>;
     type Field = Radix64;
     type HalfField = Radix64;
+    type Curve = Radix29<Scalar>;
     type Hash = Array;
     type HalfHash = Array;
 
@@ -46,6 +48,11 @@ impl InstructionSet for Array {
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
         Radix64
+    }
+
+    #[inline(always)]
+    fn curve(self) -> Self::Curve {
+        Radix29(Scalar)
     }
 
     #[inline(always)]

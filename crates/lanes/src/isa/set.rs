@@ -2,6 +2,7 @@
 
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::poly1305::Field;
+use crate::kernels::secp256k1;
 use crate::kernels::sha256::Serial;
 use crate::vector::{Rows, U32Lanes};
 
@@ -21,6 +22,9 @@ pub(crate) trait InstructionSet: Copy {
     /// For Poly1305, one message over all lanes. Has half as many lanes, because each lane costs a
     /// power of r.
     type HalfField: Field;
+
+    /// For secp256k1, one key per lane.
+    type Curve: secp256k1::field::Field;
 
     /// For SHA-256, one message per lane.
     type Hash: U32Lanes;
@@ -79,6 +83,9 @@ pub(crate) trait InstructionSet: Copy {
 
     /// See [`InstructionSet::HalfField`].
     fn half_field(self) -> Self::HalfField;
+
+    /// See [`InstructionSet::Curve`].
+    fn curve(self) -> Self::Curve;
 
     /// See [`InstructionSet::Hash`].
     fn hash(self) -> Self::Hash;

@@ -5,8 +5,9 @@
 
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;
+use crate::kernels::secp256k1::radix29::Radix29;
 use crate::kernels::sha256::{SCALAR, Serial};
-use crate::vector::{Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, U32Lanes};
+use crate::vector::{Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, Scalar, U32Lanes};
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128,
     _mm_set1_epi32, _mm_setr_epi32, _mm_shuffle_epi32, _mm_shufflehi_epi16, _mm_shufflelo_epi16,
@@ -24,6 +25,7 @@ impl InstructionSet for Sse2 {
     type Rows = Pair<Sse2>;
     type Field = Radix64;
     type HalfField = Radix64;
+    type Curve = Radix29<Scalar>;
     type Hash = Sse2;
     type HalfHash = Sse2;
 
@@ -57,6 +59,11 @@ impl InstructionSet for Sse2 {
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
         Radix64
+    }
+
+    #[inline(always)]
+    fn curve(self) -> Self::Curve {
+        Radix29(Scalar)
     }
 
     #[inline(always)]

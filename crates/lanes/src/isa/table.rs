@@ -21,6 +21,9 @@ pub(super) use crate::kernels::poly1305::field::{Field, Number};
 pub(super) use crate::kernels::poly1305::state::{Multiplier, Poly1305, Unhashed};
 pub(super) use crate::kernels::poly1305::text::Text;
 pub(super) use crate::kernels::poly1305::{in_four_lanes, in_lanes, over_lanes};
+pub(super) use crate::kernels::secp256k1;
+pub(super) use crate::kernels::secp256k1::swift::{self, Try};
+pub(super) use crate::kernels::secp256k1::words::Words;
 pub(super) use crate::kernels::sha256::{self, Lanes, Serial};
 pub(super) use crate::vector::{MAX_LANES, Rows, U32Lanes, U64Lanes};
 pub(super) use core::ops::Range;
@@ -65,6 +68,9 @@ macro_rules! kernel_list {
             stitches_lanes: bool = I::STITCHES_LANES;
             /// How many packets [`Set::lockstep`] takes; 0 if there is no such kernel.
             lockstep_lanes: usize = I::LOCKSTEP_LANES;
+            /// How many secp256k1 keys one call computes at a time.
+            curve_lanes: usize =
+                <<I as InstructionSet>::Curve as secp256k1::field::Field>::LANES;
             /// How many SHA-256 messages one call hashes.
             hash_lanes: usize = <<I as InstructionSet>::Hash as U32Lanes>::LANES;
             /// How many messages it hashes in half of the lanes, in less time; `hash_lanes` if half
@@ -210,6 +216,24 @@ macro_rules! kernel_list {
             outcomes: Option<&mut [Outcome]>
         ) {
             |isa| isa.lockstep(bytes, keys, jobs, sources, outcomes)
+        }
+        /// See [`secp256k1::public_keys`].
+        safe fn public_keys(secrets: &[&[u8; 32]], keys: &mut [[Words; 2]]) {
+            |isa| secp256k1::public_keys(isa.curve(), secrets, keys)
+        }
+        /// See [`secp256k1::shared_x`].
+        safe fn shared_x(
+            secrets: &[&[u8; 32]], encodings: &[&[u8; 64]], shared: &mut [[u8; 32]]
+        ) {
+            |isa| secp256k1::shared_x(isa.curve(), secrets, encodings, shared)
+        }
+        /// See [`swift::begin`].
+        safe fn begin_encoding(tries: &mut [Try], passed: &mut [bool]) {
+            |isa| swift::begin(isa.curve(), tries, passed)
+        }
+        /// See [`swift::finish`].
+        safe fn finish_encoding(tries: &[Try], found: &mut [Option<Words>]) {
+            |isa| swift::finish(isa.curve(), tries, found)
         }
         /// See [`sha256::run`].
         unsafe fn hash_run(lanes: &mut Lanes, width: usize) -> u32 {

@@ -28,4 +28,4 @@ pub(crate) use rows::Rows;
 pub(crate) use scalar::Scalar;
 pub(crate) use triple::Triple;
 pub(crate) use u32_lanes::{Arithmetic, BlocksFrom, Interleave, MAX_LANES, U32Lanes};
-pub(crate) use u64_lanes::{JoinU32Lanes, Limbs26, Limbs44, MAX_TAGS, U64Lanes};
+pub(crate) use u64_lanes::{JoinU32Lanes, Limbs26, Limbs44, Limbs52, MAX_TAGS, Masks, U64Lanes};

@@ -1,7 +1,7 @@
 //! One lane, in plain Rust.
 
 use super::u32_lanes::Arithmetic;
-use super::u64_lanes::U64Lanes;
+use super::u64_lanes::{Limbs26, Masks, U64Lanes};
 
 /// One lane. With 64-bit words and a multiplier of 64 by 64 bits, it is used for Poly1305.
 #[derive(Clone, Copy)]
@@ -125,5 +125,35 @@ impl U64Lanes for Scalar {
     #[inline(always)]
     fn shift_right<const N: u32>(self, a: u64) -> u64 {
         a >> N
+    }
+}
+
+impl Limbs26 for Scalar {
+    #[inline(always)]
+    fn multiply(self, a: u64, b: u64) -> u64 {
+        u64::from(a as u32) * u64::from(b as u32)
+    }
+}
+
+impl Masks for Scalar {
+    #[inline(always)]
+    fn subtract(self, a: u64, b: u64) -> u64 {
+        a.wrapping_sub(b)
+    }
+
+    #[inline(always)]
+    fn equals(self, a: u64, b: u64) -> u64 {
+        let differences = a ^ b;
+        ((differences | differences.wrapping_neg()) >> 63).wrapping_sub(1)
+    }
+
+    #[inline(always)]
+    fn select(self, mask: u64, a: u64, b: u64) -> u64 {
+        a ^ (mask & (a ^ b))
+    }
+
+    #[inline(never)]
+    fn call<A, R>(self, argument: A, function: impl FnOnce(Self, A) -> R) -> R {
+        function(self, argument)
     }
 }

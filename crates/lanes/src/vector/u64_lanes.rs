@@ -105,16 +105,26 @@ pub(crate) trait JoinU32Lanes<V: U32Lanes>: U64Lanes {
     fn join_u32(self, low: V::Word, high: V::Word) -> Self::Vector;
 }
 
-/// Multiplication of 44-bit limbs. Their products need more than 64 bits, so the low 52 bits and
+/// Multiplication of 52-bit limbs. Their products need more than 64 bits, so the low 52 bits and
 /// the bits above are computed separately.
-pub(crate) trait Limbs44: U64Lanes {
+pub(crate) trait Limbs52: U64Lanes {
+    /// The low 52 bits, for a multiplication. The multiplications drop the others themselves, so
+    /// this does nothing; but it says that they are dropped on purpose.
+    #[inline(always)]
+    fn low_52(self, a: Self::Vector) -> Self::Vector {
+        a
+    }
+
     /// `sum` + the low 52 bits of `a * b`. Only the low 52 bits of `a` and `b` count.
     fn multiply_add_low(self, sum: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
     /// `sum` + the bits of that product from bit 52 on.
     fn multiply_add_high(self, sum: Self::Vector, a: Self::Vector, b: Self::Vector)
     -> Self::Vector;
+}
 
+/// What Poly1305 needs for limbs of 44 bits.
+pub(crate) trait Limbs44: Limbs52 {
     /// Bits 44 to 107 of `low` + 2^64 `high`.
     fn bits_from_44(self, low: Self::Vector, high: Self::Vector) -> Self::Vector;
 }
@@ -133,4 +143,20 @@ pub(crate) trait Limbs26: U64Lanes {
 
     /// Lane-wise product of the low 32 bits.
     fn multiply(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+}
+
+/// What secp256k1 needs beside products: differences, and masks, which are 0 or all ones in each lane.
+pub(crate) trait Masks: U64Lanes {
+    /// Lane-wise difference modulo 2^64.
+    fn subtract(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// A mask that is all ones where the numbers are equal.
+    fn equals(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `b` where the mask is all ones, `a` where it is 0.
+    fn select(self, mask: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// Calls a function that is compiled once, with the instruction set enabled, and not inlined into
+    /// its callers.
+    fn call<A, R>(self, argument: A, function: impl FnOnce(Self, A) -> R) -> R;
 }

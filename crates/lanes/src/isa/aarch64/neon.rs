@@ -11,9 +11,10 @@ use crate::isa::set::InstructionSet;
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix64;
+use crate::kernels::secp256k1::radix29::Radix29;
 use crate::kernels::sha256::Serial;
 use crate::vector::{
-    Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, U32Lanes, number, write_number,
+    Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, Scalar, U32Lanes, number, write_number,
 };
 use core::arch::aarch64::*;
 
@@ -26,6 +27,7 @@ impl InstructionSet for Neon {
     type Rows = Neon;
     type Field = Radix64;
     type HalfField = Radix64;
+    type Curve = Radix29<Scalar>;
     type Hash = Neon;
     type HalfHash = Neon;
 
@@ -63,6 +65,11 @@ impl InstructionSet for Neon {
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
         Radix64
+    }
+
+    #[inline(always)]
+    fn curve(self) -> Self::Curve {
+        Radix29(Scalar)
     }
 
     #[inline(always)]
