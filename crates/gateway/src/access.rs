@@ -1,55 +1,37 @@
 //! Which addresses may connect.
 
-use std::fmt;
+use crate::settings::ParseError;
+use ipnet::{IpNet, Ipv6Net};
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A network in CIDR notation, or one address: `192.0.2.0/24`, `2001:db8::/32`, `198.51.100.7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Network {
-    /// As IPv6 addresses; IPv4 is mapped.
-    first: u128,
-    last: u128,
-}
+pub struct Network(Ipv6Net);
 
-/// A text is not a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NetworkError;
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected an address or a network, such as 192.0.2.0/24 or 2001:db8::/32")
+/// IPv4 is mapped, so that an address is the same in both notations.
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
     }
 }
 
-impl std::error::Error for NetworkError {}
-
-fn bits(ip: IpAddr) -> u128 {
-    let ip: Ipv6Addr = match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    ip.to_bits()
-}
-
 impl FromStr for Network {
-    type Err = NetworkError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let (ip, len) = match text.split_once('/') {
-            Some((ip, len)) => (ip, Some(len.parse::<u32>().map_err(|_| NetworkError)?)),
-            None => (text, None),
-        };
-        let ip: IpAddr = ip.parse().map_err(|_| NetworkError)?;
-        let most: u32 = if ip.is_ipv4() { 32 } else { 128 };
-        let host_bits = most.checked_sub(len.unwrap_or(most)).ok_or(NetworkError)?;
-        // `checked_shr` refuses all 128 bits.
-        let host = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
-        let ip = bits(ip);
-        Ok(Self {
-            first: ip & !host,
-            last: ip | host,
-        })
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let one_address = || text.parse().map(|ip: IpAddr| ip.into());
+        match text.parse().or_else(|_| one_address()) {
+            Ok(IpNet::V4(net)) => {
+                let first = net.network().to_ipv6_mapped();
+                Ok(Self(Ipv6Net::new_assert(first, 96 + net.prefix_len())))
+            }
+            Ok(IpNet::V6(net)) => Ok(Self(net)),
+            Err(_) => Err(ParseError {
+                expected: "an address or a network, such as 192.0.2.0/24 or 2001:db8::/32",
+            }),
+        }
     }
 }
 
@@ -57,23 +39,15 @@ impl FromStr for Network {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressSet {
     /// In order, without overlaps.
-    ranges: Vec<Network>,
+    networks: Vec<Ipv6Net>,
 }
 
 impl FromIterator<Network> for AddressSet {
     fn from_iter<I: IntoIterator<Item = Network>>(networks: I) -> Self {
-        let mut all: Vec<_> = networks.into_iter().collect();
-        all.sort_unstable_by_key(|network| network.first);
-        let mut ranges: Vec<Network> = Vec::with_capacity(all.len());
-        for network in all {
-            match ranges.last_mut() {
-                Some(before) if network.first <= before.last => {
-                    before.last = before.last.max(network.last);
-                }
-                _ => ranges.push(network),
-            }
+        let all = networks.into_iter().map(|network| network.0).collect();
+        Self {
+            networks: Ipv6Net::aggregate(&all),
         }
-        Self { ranges }
     }
 }
 
@@ -81,15 +55,15 @@ impl AddressSet {
     /// Whether no address is in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.networks.is_empty()
     }
 
     /// Whether an address is in it. An IPv4-mapped IPv6 address is IPv4.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
-        let ip = bits(ip);
-        let after = self.ranges.partition_point(|range| range.first <= ip);
-        after > 0 && ip <= self.ranges[after - 1].last
+        let ip = mapped(ip);
+        let after = self.networks.partition_point(|net| net.network() <= ip);
+        after > 0 && self.networks[after - 1].contains(&ip)
     }
 }
 
@@ -159,7 +133,7 @@ mod tests {
             "192.0.2/24",
             "a/8",
         ] {
-            assert_eq!(wrong.parse::<Network>(), Err(NetworkError), "{wrong}");
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }
     }
 }

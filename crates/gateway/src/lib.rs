@@ -44,13 +44,13 @@ mod worker;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use access::{AddressSet, Network, NetworkError};
+pub use access::{AddressSet, Network};
 pub use account::{Account, Traffic, Turns, TypeCount};
-pub use advertise::{NodeAddress, NodeAddressError};
+pub use advertise::NodeAddress;
 pub use budget::{Direction, Refusal, Usage};
 pub use event::{Event, NodeState, Peer};
 pub use gateway::{Gateway, GatewayError};
 pub use link::{Close, Transport};
 pub use proxy_protocol::ProxyProtocolError;
-pub use settings::{Inbound, Limits, PeerSource, PerAddress, Settings, V2Only};
+pub use settings::{Inbound, Limits, ParseError, PeerSource, PerAddress, Settings, V2Only};
 pub use socks::{Credentials, SocksError, SocksUser, Target};

@@ -5,6 +5,7 @@ use crate::advertise::NodeAddress;
 use crate::socks::{Credentials, SocksUser};
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -92,6 +93,20 @@ impl Settings {
         self.allowed.as_ref().is_none_or(is_allowed) && !self.denied.contains(ip)
     }
 }
+
+/// A text is not what a setting expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    pub(crate) expected: &'static str,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}", self.expected)
+    }
+}
+
+impl std::error::Error for ParseError {}
 
 /// Which peers must speak v2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
