@@ -35,10 +35,9 @@ impl Worker {
                 let Some(Accepted { kind, socket, from }) = next else {
                     break;
                 };
-                match (socket, kind.direction()) {
-                    (Some(socket), _) => self.admit(kind, socket, from),
-                    (None, Direction::Inbound) => self.refuse(kind, from, Refusal::Files),
-                    (None, Direction::Outbound) => self.refuse(kind, from, Refusal::OutboundFiles),
+                match socket {
+                    Some(socket) => self.admit(kind, socket, from),
+                    None => self.refuse(kind, from, Refusal::Files),
                 }
             }
         }
@@ -199,7 +198,7 @@ impl Worker {
                 let Some(request) = received.map_err(Close::Socks)? else {
                     return Ok(());
                 };
-                link.permit.authenticate();
+                link.permit.handshake_done();
                 link.credentials = server.credentials.take();
                 link.only_resolves = matches!(request, SocksRequest::Resolve(_));
                 let (SocksRequest::Connect(target) | SocksRequest::Resolve(target)) = request;

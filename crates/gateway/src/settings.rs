@@ -178,11 +178,11 @@ pub struct Limits {
     pub handshake: Duration,
     /// How long connecting may take, to the node, a peer or a proxy.
     pub connect: Duration,
-    /// Inbound connections whose handshake is not done.
+    /// Inbound connections whose handshake is not done. Clients that have not shown the password of
+    /// [`Settings::socks_user`] have this limit and the next, with counts of their own.
     pub half_open: usize,
     /// The same per address, which a household or an office may share, and per network group. Also for
-    /// loopback addresses. The limit per address also limits the clients that have not shown the
-    /// password of [`Settings::socks_user`].
+    /// loopback addresses.
     pub half_open_of: PerAddress,
     /// Inbound connections. A node allows 125 by default.
     pub connections: usize,
@@ -233,11 +233,6 @@ impl PerAddress {
         address: usize::MAX,
         group: usize::MAX,
     };
-
-    /// For each address, and for each network group.
-    pub(crate) fn both(self) -> [usize; 2] {
-        [self.address, self.group]
-    }
 }
 
 impl Default for Limits {

@@ -875,7 +875,7 @@ fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
         stream
     });
     let mut refused = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
-    let expected = "refused OutboundConnections";
+    let expected = "refused Connections";
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
     assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
 

@@ -299,12 +299,12 @@ pub(super) struct Options {
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "value")]
     outbound_connections: Option<Count>,
-    /// Maximum inbound connections whose handshake is not done [default: 10000]
+    /// Maximum inbound connections whose handshake is not done. Clients that have not shown the
+    /// password of --socks-user have the same limits, with counts of their own [default: 10000]
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "value")]
     half_open: Option<Count>,
-    /// The same per address. Also limits clients that have not shown the password of --socks-user
-    /// [default: 64]
+    /// The same per address [default: 64]
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "value")]
     half_open_address: Option<Count>,
