@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct Network(Ipv6Net);
 
 /// IPv4 is mapped, so that an address is the same in both notations.
-fn mapped(ip: IpAddr) -> Ipv6Addr {
+pub(crate) fn mapped(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,

@@ -1146,12 +1146,13 @@ fn invalid_proxy_headers_are_closed() {
         (
             &version,
             false,
-            "closed: PROXY protocol: version 3 is not supported (only 2)",
+            "closed: PROXY protocol: not a version 2 header",
         ),
         (
             &family,
             false,
-            "closed: PROXY protocol: unknown address family 0x33",
+            "closed: PROXY protocol: Invalid protocol 3. Protocol must be one of: Unspecified, \
+             Stream, or Datagram.",
         ),
         (
             &client[..20],

@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::advertise::{OwnAddresses, PeerVersion, may_change};
 use crate::budget::{Direction, Memory, Permit};
 use crate::dial::is_onion;
-use crate::proxy_protocol::{Header, ProxyProtocolError};
+use crate::proxy_protocol::{Progress, ProxyProtocolError, parse};
 use crate::queue::Queue;
 use crate::settings::{Inbound, Limits, Settings, V2Only};
 use crate::socks::{self, Target};
@@ -58,7 +58,7 @@ names! {
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// A load balancer sends a PROXY protocol header.
-    ReadingProxyHeader(Header),
+    ReadingProxyHeader(Vec<u8>),
     /// The peer is connected but silent. A handshake key is only made when it speaks.
     AwaitingFirstByte,
     /// The node sends a SOCKS request.
@@ -227,7 +227,7 @@ impl Link {
         expects_proxy_header: bool,
     ) -> Self {
         let stage = match expects_proxy_header {
-            true => Stage::ReadingProxyHeader(Header::default()),
+            true => Stage::ReadingProxyHeader(Vec::new()),
             false => Stage::AwaitingFirstByte,
         };
         Self {
@@ -507,9 +507,18 @@ impl Link {
         else {
             return Ok(false);
         };
-        while header.missing() > 0 {
+        loop {
+            let missing = match parse(header).map_err(Close::ProxyProtocol)? {
+                Progress::Missing(missing) => missing,
+                Progress::Client(client) => {
+                    if let Some(client) = client {
+                        self.address = Target::Address(client);
+                    }
+                    return Ok(true);
+                }
+            };
             let mut bytes = [0; 256];
-            let room = header.missing().min(bytes.len());
+            let room = missing.min(bytes.len());
             self.calls += u32::from(peer.readable);
             let len = peer.read(&mut bytes[..room]).map_err(Close::PeerSocket)?;
             if len == 0 {
@@ -518,12 +527,8 @@ impl Link {
                     false => Ok(false),
                 };
             }
-            header.push(&bytes[..len]).map_err(Close::ProxyProtocol)?;
+            header.extend_from_slice(&bytes[..len]);
         }
-        if let Some(client) = header.client() {
-            self.address = Target::Address(client);
-        }
-        Ok(true)
     }
 
     /// Reads the peer once: v2 into the batch, v1 straight into the node's queue.
