@@ -187,14 +187,14 @@ pub struct Usage {
 }
 
 impl Budget {
-    /// What is used now, without the peers that are remembered.
-    pub(crate) fn usage(&self) -> Usage {
+    /// What is used now.
+    pub(crate) fn usage(&self, known_v1: usize) -> Usage {
         let [memory, outbound_memory] = self.memory.each_ref().map(|held| held.load(Relaxed));
         Usage {
             half_open: lock(&self.connections[Direction::Inbound as usize]).half_open,
             memory,
             outbound_memory,
-            known_v1: 0,
+            known_v1,
         }
     }
 

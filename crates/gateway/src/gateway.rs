@@ -5,11 +5,9 @@ use crate::address::Secret;
 use crate::budget::Usage;
 use crate::dial::{Resolver, check_foreign, lock};
 use crate::event::{Event, NodeState, Peer};
-use crate::listener::{BACKLOG, Listener, ListenerKind, Listeners};
-use crate::reactor::Reactor;
-use crate::settings::{PeerSource, Settings};
-use crate::worker::{Request, Shared, Worker};
-use mio::Waker;
+use crate::listener::{BACKLOG, Listener, ListenerKind};
+use crate::settings::{Limits, PeerSource, Settings};
+use crate::worker::{Request, Shared, Thread};
 use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
@@ -17,7 +15,6 @@ use std::io;
 use std::net::{self, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long [`Gateway::check_nodes`] waits for a node.
@@ -29,24 +26,6 @@ pub struct Gateway {
     settings: Settings,
     shared: Arc<Shared>,
     threads: Vec<Thread>,
-}
-
-#[derive(Debug)]
-struct Thread {
-    requests: Sender<Request>,
-    waker: Arc<Waker>,
-    /// The statistics as last published by the thread.
-    turns: Arc<Mutex<Turns>>,
-    handle: JoinHandle<io::Result<()>>,
-}
-
-impl Thread {
-    /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
-    fn send(&self, request: Request) {
-        let _ = self.requests.send(request);
-        // If the wake-up fails, the thread sees the request within a second.
-        let _ = self.waker.wake();
-    }
 }
 
 /// Why a gateway did not start, or failed.
@@ -175,7 +154,7 @@ impl Gateway {
     }
 
     fn start_resolving(
-        mut settings: Settings,
+        settings: Settings,
         passed: Vec<net::TcpListener>,
         resolver: Resolver,
         on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
@@ -183,7 +162,7 @@ impl Gateway {
         let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
         let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
         let passed = passed.map_err(GatewayError::System)?;
-        check_inbound(&settings)?;
+        let settings = checked(settings)?;
         let mut secret = Secret::default();
         getrandom::fill(&mut secret)
             .map_err(|error| GatewayError::System(io::Error::other(error)))?;
@@ -193,39 +172,20 @@ impl Gateway {
             resolver: Arc::new(resolver),
             ..Shared::default()
         });
-        let mut threads = Vec::new();
-        for number in 0..settings.workers.get() as u64 {
-            let reactor = Reactor::new().map_err(GatewayError::System)?;
-            let listeners = Listeners::new(listeners(&mut settings, &passed)?, &reactor);
-            let waker = Arc::clone(&reactor.waker);
-            let (requests, received) = channel();
-            let turns = Arc::<Mutex<Turns>>::default();
-            let worker = Worker::new(
-                settings.clone(),
-                number,
-                Arc::clone(&shared),
-                reactor,
-                listeners.map_err(GatewayError::System)?,
-                received,
-                Arc::clone(&turns),
-                Box::new(on_event.clone()),
-            );
-            let handle = std::thread::Builder::new()
-                .name(format!("gateway-{number}"))
-                .spawn(move || worker.run())
-                .map_err(GatewayError::System)?;
-            threads.push(Thread {
-                requests,
-                waker,
-                turns,
-                handle,
-            });
-        }
-        Ok(Self {
+        let workers = settings.workers.get() as u64;
+        let mut gateway = Self {
             settings,
             shared,
-            threads,
-        })
+            threads: Vec::new(),
+        };
+        for number in 0..workers {
+            let listeners = listeners(&mut gateway.settings, &passed)?;
+            let (settings, shared) = (gateway.settings.clone(), Arc::clone(&gateway.shared));
+            let sink = Box::new(on_event.clone());
+            let thread = Thread::start(settings, number, shared, listeners, sink);
+            gateway.threads.push(thread.map_err(GatewayError::System)?);
+        }
+        Ok(gateway)
     }
 
     /// The current settings. Port 0 is replaced by the port that the system chose.
@@ -243,10 +203,7 @@ impl Gateway {
     /// What the connections of all threads use now.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        Usage {
-            known_v1: lock(&self.shared.known).len(),
-            ..self.shared.budget.usage()
-        }
+        self.shared.budget.usage(lock(&self.shared.known).len())
     }
 
     /// Returns a function that finds out whether all nodes accept connections, for at most two
@@ -259,12 +216,7 @@ impl Gateway {
             nodes.fold(true, |all, (index, (inbound, state))| {
                 let is_up = state == NodeState::Up
                     || net::TcpStream::connect_timeout(&inbound.node, NODE_CHECK_TIMEOUT).is_ok();
-                let now = if is_up {
-                    NodeState::Up
-                } else {
-                    NodeState::Down
-                };
-                shared.set_node(index, now);
+                shared.set_node(index, is_up);
                 all && is_up
             })
         }
@@ -306,7 +258,7 @@ impl Gateway {
         if let Some(&name) = self.restart_required(&settings).first() {
             return Err(GatewayError::RestartRequired(name));
         }
-        check_inbound(&settings)?;
+        let settings = checked(settings)?;
         for thread in &self.threads {
             thread.send(Request::Settings(Box::new(settings.clone())));
         }
@@ -318,15 +270,10 @@ impl Gateway {
     #[must_use]
     pub fn restart_required(&self, settings: &Settings) -> Vec<&'static str> {
         let old = &self.settings;
-        let listen = |settings: &Settings| -> Vec<_> {
-            settings
-                .inbound
-                .iter()
-                .map(|inbound| inbound.listen)
-                .collect()
-        };
+        let [old_listen, listen] =
+            [old, settings].map(|settings| settings.inbound.iter().map(|inbound| inbound.listen));
         let fixed = [
-            ("listen", listen(old) != listen(settings)),
+            ("listen", old_listen.ne(listen)),
             ("socks", old.socks != settings.socks),
             ("transparent", old.transparent != settings.transparent),
             ("network", old.network != settings.network),
@@ -384,14 +331,11 @@ fn listeners(
 ) -> Result<Vec<Listener>, GatewayError> {
     let inbound = settings.inbound.iter_mut().enumerate();
     let inbound = inbound.map(|(index, one)| (ListenerKind::Inbound(index), &mut one.listen));
-    let own = [
-        (ListenerKind::Socks, settings.socks.as_mut()),
-        (ListenerKind::Transparent, settings.transparent.as_mut()),
-    ];
-    let own = own
-        .into_iter()
-        .filter_map(|(kind, address)| Some((kind, address?)));
-    let configured: Vec<_> = inbound.chain(own).collect();
+    let socks = settings.socks.as_mut();
+    let socks = socks.map(|address| (ListenerKind::Socks, address));
+    let transparent = settings.transparent.as_mut();
+    let transparent = transparent.map(|address| (ListenerKind::Transparent, address));
+    let configured: Vec<_> = inbound.chain(socks).chain(transparent).collect();
     let is_set = |passed: SocketAddr| configured.iter().any(|(_, address)| **address == passed);
     if let Some((address, _)) = passed.iter().find(|(address, _)| !is_set(*address)) {
         return Err(GatewayError::UnexpectedSocket(*address));
@@ -418,21 +362,21 @@ fn listeners(
 }
 
 /// Checks the number of inbound settings, and tries whether their nodes can be reached from the
-/// addresses of peers if they say so.
-fn check_inbound(settings: &Settings) -> Result<(), GatewayError> {
+/// addresses of peers if they say so. Raises limits of 0 to 1: with a limit of 0 no link could make
+/// progress.
+fn checked(mut settings: Settings) -> Result<Settings, GatewayError> {
     if settings.inbound.len() > Settings::MAX_INBOUND {
         return Err(GatewayError::TooManyListeners);
     }
-    for inbound in settings
-        .inbound
-        .iter()
-        .filter(|inbound| inbound.source == PeerSource::Real)
-    {
+    let inbound = settings.inbound.iter();
+    for inbound in inbound.filter(|inbound| inbound.source == PeerSource::Real) {
         for node in [Some(inbound.node), inbound.node_v6].into_iter().flatten() {
             check_foreign(node).map_err(|error| GatewayError::Spoof { node, error })?;
         }
     }
-    Ok(())
+    let Limits { batch, queued, .. } = &mut settings.limits;
+    (*batch, *queued) = ((*batch).max(1), (*queued).max(1));
+    Ok(settings)
 }
 
 /// Duplicates a socket that was passed to the process.

@@ -6,7 +6,7 @@ use crate::budget::{Direction, Refusal};
 use crate::dial::{Origin, connect, is_connected, is_onion, lock};
 use crate::event::{Event, Peer};
 use crate::link::{Close, Codec, Link, Retry, Side, Stage, Transport};
-use crate::listener::{Accepted, BACKLOG, ListenerKind};
+use crate::listener::{BACKLOG, ListenerKind};
 use crate::reactor::Subject;
 use crate::socks::{self, SocksError, SocksRequest, Target};
 use crate::worker::Worker;
@@ -26,30 +26,59 @@ const NODE_PATIENCE: Duration = Duration::from_secs(1);
 /// delay established peers.
 const MAX_ACCEPTED: usize = 8;
 
+/// How long the listeners stay open after they stopped accepting, so that TCP handshakes already under
+/// way can finish: longer than the longest round trip on Earth. A client whose SYN was dropped retries
+/// after one second; by then only the new gateway must be listening.
+const ACCEPT_GRACE: Duration = Duration::from_millis(500);
+
 impl Worker {
     /// Accepts up to [`MAX_ACCEPTED`] connections from each listener.
     pub(crate) fn accept(&mut self) {
         for index in 0..self.listeners.len() {
             for _ in 0..MAX_ACCEPTED {
-                let next = self.listeners.accept(index, &self.shared.reserved_fd);
-                let Some(Accepted { kind, socket, from }) = next else {
-                    break;
-                };
-                match socket {
-                    Some(socket) => self.admit(kind, socket, from),
-                    None => self.refuse(kind, from, Refusal::Files),
+                let listener = &mut self.listeners[index];
+                let kind = listener.kind;
+                match listener.accept(&self.shared.reserved_fd) {
+                    Some((Some(socket), from)) => self.admit(kind, socket, from),
+                    Some((None, from)) => self.refuse(kind, from, Refusal::Files),
+                    None => break,
                 }
             }
         }
     }
 
+    /// Closing a listener makes the kernel reset the connections in its queue, and those still in
+    /// the TCP handshake. So it first stops accepting, and is closed [later](ACCEPT_GRACE). A socket
+    /// that was passed to us stays open for its owner: the connections in its queue wait.
+    pub(crate) fn stop_accepting(&mut self) -> io::Result<()> {
+        for mut passed in self.listeners.extract_if(.., |listener| listener.is_passed) {
+            // The socket stays open, so the event queue would keep reporting it.
+            self.reactor.remove(&mut passed.socket)?;
+        }
+        for listener in &self.listeners {
+            // If this fails, a few clients that are connecting right now may be reset.
+            let _ = listener.stop_accepting();
+        }
+        self.listeners_close
+            .get_or_insert(Instant::now() + ACCEPT_GRACE);
+        Ok(())
+    }
+
     /// Accepts the last connections in the queues and closes the listeners.
     pub(crate) fn close_listeners(&mut self) {
         for _ in 0..=BACKLOG as usize / MAX_ACCEPTED {
-            self.listeners.try_all();
+            self.try_listeners();
             self.accept();
         }
-        self.listeners.close();
+        self.listeners.clear();
+        self.listeners_close = None;
+    }
+
+    /// Notes that connections may be waiting at all listeners.
+    pub(crate) fn try_listeners(&mut self) {
+        for listener in &mut self.listeners {
+            listener.has_more = true;
+        }
     }
 
     /// Whether connections begin with a PROXY protocol header.

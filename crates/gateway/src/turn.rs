@@ -5,7 +5,7 @@
 use crate::account::Turns;
 use crate::budget::Direction;
 use crate::dial::{connect, is_connected, lock};
-use crate::event::{Event, NodeState, Peer};
+use crate::event::{Event, Peer};
 use crate::link::{Close, Side};
 use crate::proxy_protocol::header;
 use crate::reactor::Subject;
@@ -149,7 +149,7 @@ impl Worker {
         let shared = &self.shared;
         let node_failed = |error| {
             if let Some((index, _)) = inbound {
-                shared.set_node(index, NodeState::Down);
+                shared.set_node(index, false);
             }
             Close::NodeSocket(error)
         };
@@ -176,7 +176,7 @@ impl Worker {
         link.is_connected = true;
         if let Some((index, _)) = inbound {
             link.node_address = node.socket.local_addr().ok();
-            shared.set_node(index, NodeState::Up);
+            shared.set_node(index, true);
         }
         (self.event_sink)(&Peer::of(link), &Event::Connected);
         Ok(true)

@@ -7,11 +7,11 @@ use crate::budget::{Budget, Direction, Memory};
 use crate::dial::{KnownV1, LookupResult, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState, Peer};
 use crate::link::{Close, Link, READ_LEN, Scratch, Stage};
-use crate::listener::{Listeners, ReservedFd};
+use crate::listener::{Listener, ReservedFd};
 use crate::reactor::{Reactor, Subject};
-use crate::settings::{Inbound, Limits, PeerSource, Settings};
-use mio::Events;
+use crate::settings::{Inbound, PeerSource, Settings};
 use mio::event::Event;
+use mio::{Events, Waker};
 use packetlane::sha256d::Hasher;
 use packetlane::{OpenBatch, SealBatch};
 use slab::Slab;
@@ -20,6 +20,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the timeouts of all links are checked.
@@ -88,10 +89,13 @@ impl Shared {
         (node, origin)
     }
 
-    /// Notes what the last connection to the node of the inbound settings with this index showed.
-    pub(crate) fn set_node(&self, index: usize, state: NodeState) {
+    /// Notes whether the node of the inbound settings with this index accepted a connection.
+    pub(crate) fn set_node(&self, index: usize, is_up: bool) {
         if let Some(node) = lock(&self.nodes).get_mut(index) {
-            *node = state;
+            *node = match is_up {
+                true => NodeState::Up,
+                false => NodeState::Down,
+            };
         }
     }
 }
@@ -120,7 +124,9 @@ pub(crate) struct Worker {
     pub(crate) settings: Settings,
     pub(crate) shared: Arc<Shared>,
     pub(crate) reactor: Reactor,
-    pub(crate) listeners: Listeners,
+    pub(crate) listeners: Vec<Listener>,
+    /// When they will be closed, after they stopped accepting.
+    pub(crate) listeners_close: Option<Instant>,
     pub(crate) links: Slab<Link>,
     /// Results of name lookups.
     pub(crate) lookups: (Sender<LinkLookup>, Receiver<LinkLookup>),
@@ -150,50 +156,72 @@ enum RunState {
     Stopped,
 }
 
-/// Raises limits of 0 to 1: with a limit of 0 no link could make progress.
-fn checked(mut settings: Settings) -> Settings {
-    let Limits { batch, queued, .. } = &mut settings.limits;
-    (*batch, *queued) = ((*batch).max(1), (*queued).max(1));
-    settings
+/// A thread and its worker, as the gateway sees them.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    requests: Sender<Request>,
+    waker: Arc<Waker>,
+    /// The statistics as last published by the thread.
+    pub(crate) turns: Arc<Mutex<Turns>>,
+    pub(crate) handle: JoinHandle<io::Result<()>>,
 }
 
-impl Worker {
-    /// The worker with this number, counted from 0.
-    #[expect(clippy::too_many_arguments, reason = "it is made in one place")]
-    pub(crate) fn new(
+impl Thread {
+    /// Starts the thread with this number, counted from 0.
+    pub(crate) fn start(
         settings: Settings,
         number: u64,
         shared: Arc<Shared>,
-        reactor: Reactor,
-        listeners: Listeners,
-        requests: Receiver<Request>,
-        published: Arc<Mutex<Turns>>,
+        mut listeners: Vec<Listener>,
         event_sink: EventSink,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        let reactor = Reactor::new()?;
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            reactor.add_listener(&mut listener.socket, index)?;
+        }
+        let waker = Arc::clone(&reactor.waker);
+        let (requests, received) = channel();
         let turns = Turns {
             received: Traffic::of_known_types(),
             sent: Traffic::of_known_types(),
             ..Turns::default()
         };
-        lock(&published).clone_from(&turns);
-        Self {
-            settings: checked(settings),
+        let published = Arc::new(Mutex::new(turns.clone()));
+        let worker = Worker {
+            settings,
             memory: Memory::new(Arc::clone(&shared.budget)),
             shared,
             reactor,
             listeners,
+            listeners_close: None,
             links: Slab::new(),
             lookups: channel(),
             next_id: 1 + number,
             turn: Turn::default(),
             turns,
             event_sink,
-            requests,
-            published,
+            requests: received,
+            published: Arc::clone(&published),
             next_swept: 0,
-        }
+        };
+        let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
+        Ok(Self {
+            requests,
+            waker,
+            turns: published,
+            handle: thread.spawn(move || worker.run())?,
+        })
     }
 
+    /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
+    pub(crate) fn send(&self, request: Request) {
+        let _ = self.requests.send(request);
+        // If the wake-up fails, the thread sees the request within a second.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Worker {
     /// Runs until it is asked to stop, or until the last connection has ended after a drain.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
@@ -204,11 +232,12 @@ impl Worker {
             || state == RunState::Draining && !(self.links.is_empty() && self.listeners.is_empty())
         {
             let may_wait = !self.reactor.has_ready()
-                && !self.listeners.have_more()
+                && !self.listeners.iter().any(|listener| listener.has_more)
                 && self.next_swept >= self.links.capacity();
-            let wait = match may_wait {
-                true => self.listeners.time_left().unwrap_or(SWEEP_INTERVAL),
-                false => Duration::ZERO,
+            let wait = match (may_wait, self.listeners_close) {
+                (true, Some(close)) => close.saturating_duration_since(Instant::now()),
+                (true, None) => SWEEP_INTERVAL,
+                (false, _) => Duration::ZERO,
             };
             self.turns.calls += 1;
             self.reactor.wait(&mut events, wait)?;
@@ -223,15 +252,15 @@ impl Worker {
             self.share(&in_turn, now.saturating_sub(cpu));
             cpu = now;
             state = self.handle_requests(state)?;
-            if self.listeners.time_left() == Some(Duration::ZERO) {
+            let now = Instant::now();
+            if self.listeners_close.is_some_and(|close| now >= close) {
                 self.close_listeners();
             }
-            let now = Instant::now();
             if now.saturating_duration_since(last_sweep) >= SWEEP_INTERVAL {
                 last_sweep = now;
                 self.next_swept = 0;
                 // If accepting failed before, no further event reports the waiting connections.
-                self.listeners.try_all();
+                self.try_listeners();
             }
             self.sweep(now);
             if !self.settings.turn.is_zero() {
@@ -271,9 +300,9 @@ impl Worker {
                     self.publish();
                     let _ = reply.send(());
                 }
-                Request::Settings(settings) => self.settings = checked(*settings),
+                Request::Settings(settings) => self.settings = *settings,
                 Request::Drain(reply) => {
-                    self.listeners.stop_accepting(&self.reactor)?;
+                    self.stop_accepting()?;
                     state = RunState::Draining;
                     let _ = reply.send(());
                 }
@@ -288,7 +317,12 @@ impl Worker {
         let (number, is_peer) = match Subject::of(event.token()) {
             Some(Subject::Peer(number)) => (number, true),
             Some(Subject::Node(number)) => (number, false),
-            Some(Subject::Listener(index)) => return self.listeners.try_one(index),
+            Some(Subject::Listener(index)) => {
+                if let Some(listener) = self.listeners.get_mut(index) {
+                    listener.has_more = true;
+                }
+                return;
+            }
             None => return,
         };
         let Some(link) = self.links.get_mut(number) else {
