@@ -53,4 +53,4 @@ pub use gateway::{Gateway, GatewayError};
 pub use link::{Close, Transport};
 pub use proxy_protocol::ProxyProtocolError;
 pub use settings::{Inbound, Limits, ParseError, PeerSource, PerAddress, Settings, V2Only};
-pub use socks::{Credentials, SocksError, SocksUser, Target};
+pub use socks::{Credentials, SocksError, Target};

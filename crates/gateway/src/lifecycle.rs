@@ -222,7 +222,7 @@ impl Worker {
                     node.append_to(&mut link.from_node, &mut self.turn.scratch)
                         .map_err(Close::NodeSocket)?;
                 }
-                let user = self.settings.socks_user;
+                let user = self.settings.socks_user.as_ref();
                 let received = server.receive(&mut link.from_node, user, link.to_node.end());
                 let Some(request) = received.map_err(Close::Socks)? else {
                     return Ok(());

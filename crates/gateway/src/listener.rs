@@ -4,6 +4,7 @@ use crate::address::canonical;
 use crate::budget::Direction;
 use crate::dial::lock;
 use mio::net::{TcpListener, TcpStream};
+use rustix::io::Errno;
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -11,10 +12,6 @@ use std::sync::Mutex;
 
 /// Length of the accept queue, for each listener.
 pub(crate) const BACKLOG: i32 = 1024;
-
-/// Linux errno values: too many open files, in the process and in the system.
-const EMFILE: i32 = 24;
-const ENFILE: i32 = 23;
 
 /// Who connects to a listener.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +111,12 @@ impl ReservedFd {
     fn accept(&mut self, listener: &TcpListener) -> io::Result<(Option<TcpStream>, SocketAddr)> {
         self.fill();
         let (socket, from) = match listener.accept() {
-            Err(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
+            Err(error)
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::MFILE | Errno::NFILE)
+                ) =>
+            {
                 drop(self.0.take());
                 let (_, from) = listener.accept()?;
                 self.fill();

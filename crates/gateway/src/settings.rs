@@ -2,7 +2,7 @@
 
 use crate::access::AddressSet;
 use crate::advertise::NodeAddress;
-use crate::socks::{Credentials, SocksUser};
+use crate::socks::Credentials;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Settings {
     pub socks: Option<SocketAddr>,
     /// The user and password that clients of `socks` must show. If `None`, anyone may use it, and
     /// credentials are passed on to the upstream proxy.
-    pub socks_user: Option<SocksUser>,
+    pub socks_user: Option<Credentials>,
     /// Address that accepts connections of the node's that a firewall redirects.
     pub transparent: Option<SocketAddr>,
     /// Which inbound peers must speak v2. If `None`, none must.

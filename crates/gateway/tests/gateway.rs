@@ -7,7 +7,7 @@ use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
     Account, AddressSet, Credentials, Direction, Event, Gateway, GatewayError, Inbound, Limits,
-    NodeState, Peer, PeerSource, Refusal, Settings, SocksUser, Traffic, Transport, Turns, V2Only,
+    NodeState, Peer, PeerSource, Refusal, Settings, Traffic, Transport, Turns, V2Only,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -439,7 +439,7 @@ fn a_proxy_reaches_all_peers() {
     let (node, _from) = echo();
     let (there, _ended) = start(inbound(node));
     let mut upstream = outbound();
-    upstream.socks_user = SocksUser::new(b"user", b"password");
+    upstream.socks_user = Credentials::new(b"user", b"password");
     let (upstream, upstream_told) = told(upstream);
     let (here, here_told) = told(Settings {
         proxy: upstream.settings().socks,

@@ -7,8 +7,7 @@ use packetlane::Engine;
 use packetlane::bitcoin;
 use packetlane_files::Name;
 use packetlane_gateway::{
-    Credentials, Inbound, Limits, Network, NodeAddress, PeerSource, PerAddress, Settings,
-    SocksUser, V2Only,
+    Credentials, Inbound, Limits, Network, NodeAddress, PeerSource, PerAddress, Settings, V2Only,
 };
 use serde::{Deserialize, Deserializer};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -192,9 +191,9 @@ pub(super) struct Options {
     /// Require this user and password from clients of --socks (RFC 1929), as with btcd's
     /// --proxyuser. Bitcoin Core cannot send one. Other users of this machine can see the command
     /// line: set it in --config instead
-    #[arg(long, value_name = "NAME:PASSWORD", value_parser = socks_user)]
-    #[serde(deserialize_with = "read_socks_user")]
-    socks_user: Option<SocksUser>,
+    #[arg(long, value_name = "NAME:PASSWORD", value_parser = credentials)]
+    #[serde(deserialize_with = "read_credentials")]
+    socks_user: Option<Credentials>,
     /// Accept connections of the node's that a firewall redirects here (SO_ORIGINAL_DST)
     #[arg(long, value_name = "HOST:PORT")]
     transparent: Option<HostPort>,
@@ -204,8 +203,8 @@ pub(super) struct Options {
     proxy: Option<HostPort>,
     /// User and password for --proxy [default: those that the node sends]. Other users of this machine
     /// can see the command line: set it in --config instead
-    #[arg(long, value_name = "NAME:PASSWORD", value_parser = proxy_user)]
-    #[serde(deserialize_with = "read_proxy_user")]
+    #[arg(long, value_name = "NAME:PASSWORD", value_parser = credentials)]
+    #[serde(deserialize_with = "read_credentials")]
     proxy_user: Option<Credentials>,
     /// SOCKS5 server that reaches .onion names, instead of --proxy
     #[arg(long, value_name = "HOST:PORT")]
@@ -358,42 +357,19 @@ pub(super) struct Options {
 }
 
 /// Parses NAME:PASSWORD.
-fn name_and_password<T>(
-    text: &str,
-    make: impl Fn(&[u8], &[u8]) -> Option<T>,
-) -> Result<T, &'static str> {
-    let user = text.split_once(':');
-    let user = user.and_then(|(name, pass)| make(name.as_bytes(), pass.as_bytes()));
-    user.ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
+fn credentials(text: &str) -> Result<Credentials, &'static str> {
+    let both = text.split_once(':');
+    both.and_then(|(name, password)| Credentials::new(name.as_bytes(), password.as_bytes()))
+        .ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
 }
 
-fn socks_user(text: &str) -> Result<SocksUser, &'static str> {
-    name_and_password(text, SocksUser::new)
-}
-
-fn proxy_user(text: &str) -> Result<Credentials, &'static str> {
-    name_and_password(text, Credentials::new)
-}
-
-/// A TOML text that is wiped after it is parsed, and is not repeated in an error.
-fn secret<'de, T, D: Deserializer<'de>>(
-    deserializer: D,
-    parse: fn(&str) -> Result<T, &'static str>,
-) -> Result<Option<T>, D::Error> {
-    let text = Zeroizing::new(String::deserialize(deserializer)?);
-    parse(&text).map(Some).map_err(serde::de::Error::custom)
-}
-
-fn read_socks_user<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SocksUser>, D::Error> {
-    secret(deserializer, socks_user)
-}
-
-fn read_proxy_user<'de, D: Deserializer<'de>>(
+/// NAME:PASSWORD, whose text is wiped after it is parsed, and is not repeated in an error.
+fn read_credentials<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Credentials>, D::Error> {
-    secret(deserializer, proxy_user)
+    let text = Zeroizing::new(String::deserialize(deserializer)?);
+    let parsed = credentials(&text).map_err(serde::de::Error::custom)?;
+    Ok(Some(parsed))
 }
 
 /// A TOML text, or a list of them, parsed as on the command line.
@@ -624,7 +600,7 @@ impl Options {
         Ok(Settings {
             inbound,
             socks,
-            socks_user: self.socks_user,
+            socks_user: self.socks_user.clone(),
             transparent,
             proxy,
             proxy_user: self.proxy_user.clone(),
