@@ -3,11 +3,10 @@
 use crate::account::Account;
 use crate::address::canonical;
 use crate::budget::{Direction, Refusal};
-use crate::dial::{Origin, connect, is_connected, is_onion, lock};
+use crate::dial::{Origin, connect, is_onion, lock};
 use crate::event::{Event, Peer};
-use crate::link::{Close, Codec, Link, Retry, Side, Stage, Transport};
+use crate::link::{Close, Codec, End, Link, Retry, Side, Stage, Transport};
 use crate::listener::{BACKLOG, ListenerKind};
-use crate::reactor::Subject;
 use crate::socks::{self, SocksError, SocksRequest, Target};
 use crate::worker::Worker;
 use mio::net::TcpStream;
@@ -81,15 +80,6 @@ impl Worker {
         }
     }
 
-    /// Whether connections begin with a PROXY protocol header.
-    fn expects_proxy_header(&self, kind: ListenerKind) -> bool {
-        let ListenerKind::Inbound(index) = kind else {
-            return false;
-        };
-        let inbound = self.settings.inbound.get(index);
-        inbound.is_some_and(|inbound| inbound.proxy_protocol)
-    }
-
     /// Reports a connection that never became a link.
     fn refuse(&mut self, kind: ListenerKind, from: SocketAddr, refusal: Refusal) {
         let peer = Peer {
@@ -108,54 +98,54 @@ impl Worker {
 
     fn admit(&mut self, kind: ListenerKind, socket: TcpStream, from: SocketAddr) {
         let direction = kind.direction();
-        let expects_header = self.expects_proxy_header(kind);
-        let has_address = match kind {
-            // A load balancer has not told the client's address yet.
-            ListenerKind::Inbound(_) => !expects_header,
-            // Before the password is known, the client may be anybody.
-            ListenerKind::Socks => self.settings.socks_user.is_some(),
-            ListenerKind::Transparent => false,
+        let (inbound, stage) = match kind {
+            ListenerKind::Inbound(index) => {
+                let settings = self.settings.inbound.get(index);
+                let stage = match settings.is_some_and(|inbound| inbound.proxy_protocol) {
+                    true => Stage::ReadingProxyHeader(Vec::new()),
+                    false => Stage::AwaitingFirstByte,
+                };
+                (Some(index), stage)
+            }
+            ListenerKind::Socks => (None, Stage::ReadingSocksRequest(socks::Server::default())),
+            ListenerKind::Transparent => (None, Stage::Resolving),
         };
-        let address = has_address.then_some(from.ip());
-        if direction == Direction::Inbound && address.is_some_and(|ip| !self.settings.admits(ip)) {
+        let has_address = match &stage {
+            Stage::AwaitingFirstByte => true,
+            // Before the password is known, the client may be anybody.
+            Stage::ReadingSocksRequest(_) => self.settings.socks_user.is_some(),
+            // A load balancer has not told the client's address yet.
+            _ => false,
+        };
+        let ip = has_address.then_some(from.ip());
+        if direction == Direction::Inbound && ip.is_some_and(|ip| !self.settings.admits(ip)) {
             return self.refuse(kind, from, Refusal::Denied);
         }
         let limits = &self.settings.limits;
-        let permit = match self.shared.budget.admit(direction, address, limits) {
+        let permit = match self.shared.budget.admit(direction, ip, limits) {
             Ok(permit) => permit,
             Err(refusal) => return self.refuse(kind, from, refusal),
+        };
+        let address = match kind {
+            ListenerKind::Transparent => match original_target(&socket) {
+                Some(target) => target,
+                None => return,
+            },
+            ListenerKind::Inbound(_) | ListenerKind::Socks => from,
         };
         let _ = socket.set_nodelay(true);
         let id = self.next_id;
         self.next_id += self.settings.workers.get() as u64;
-        let side = Side::new(socket);
-        let mut link = match kind {
-            ListenerKind::Inbound(index) => {
-                Link::inbound(id, permit, side, from, index, expects_header)
-            }
-            ListenerKind::Socks => Link::outbound(id, permit, side, from, None),
-            ListenerKind::Transparent => {
-                let Some(to) = original_target(&side.socket) else {
-                    return;
-                };
-                Link::outbound(id, permit, side, from, Some(Target::Address(to)))
-            }
+        let link = Link::new(id, permit, inbound, Target::Address(address), stage);
+        let number = self.links.insert(link);
+        let link = &mut self.links[number];
+        let side = match direction {
+            Direction::Inbound => &mut link.peer,
+            Direction::Outbound => &mut link.node,
         };
-        let number = self.links.vacant_key();
-        let registered = match (&mut link.peer, &mut link.node) {
-            (Some(peer), _) => {
-                let added = self.reactor.add(peer, Subject::Peer(number));
-                added.map_err(Close::PeerSocket)
-            }
-            (None, Some(node)) => {
-                let added = self.reactor.add(node, Subject::Node(number));
-                added.map_err(Close::NodeSocket)
-            }
-            (None, None) => Ok(()),
-        };
-        self.links.insert(link);
+        let opened = self.reactor.open(side, number, socket);
         self.wake(number);
-        let started = registered.and_then(|()| match kind {
+        let started = opened.and_then(|()| match kind {
             ListenerKind::Transparent => self.dial(number),
             ListenerKind::Inbound(_) | ListenerKind::Socks => Ok(()),
         });
@@ -211,17 +201,13 @@ impl Worker {
                 true => self.proxy_header_read(number),
                 false => Ok(()),
             },
-            Stage::AwaitingFirstByte => {
-                match link.peer.as_ref().is_some_and(|peer| peer.readable) {
-                    true => self.start_handshake(number, Connection::responder),
-                    false => Ok(()),
-                }
-            }
+            Stage::AwaitingFirstByte => match link.peer.readable {
+                true => self.start_handshake(number, Connection::responder),
+                false => Ok(()),
+            },
             Stage::ReadingSocksRequest(server) => {
-                if let Some(node) = &mut link.node {
-                    node.append_to(&mut link.from_node, &mut self.turn.scratch)
-                        .map_err(Close::NodeSocket)?;
-                }
+                let scratch = &mut self.turn.scratch;
+                link.node.append_to(&mut link.from_node, scratch)?;
                 let user = self.settings.socks_user.as_ref();
                 let received = server.receive(&mut link.from_node, user, link.to_node.end());
                 let Some(request) = received.map_err(Close::Socks)? else {
@@ -235,30 +221,25 @@ impl Worker {
                 self.dial(number)
             }
             Stage::Connecting => {
-                let Some(peer) = &link.peer else {
+                if !link.peer.is_connected()? {
                     return Ok(());
-                };
-                let has_event = peer.readable || peer.writable;
-                if !has_event || !is_connected(&peer.socket).map_err(Close::PeerSocket)? {
-                    return Ok(());
+                }
+                if !link.via_proxy {
+                    return self.reached(number);
                 }
                 let Codec::V1(to_peer, _) = &mut link.codec else {
                     return Ok(());
                 };
-                if !link.via_proxy {
-                    return self.reached(number);
-                }
                 let (target, credentials) = (link.address.clone(), link.credentials.clone());
                 let client = socks::Client::new(target, credentials, to_peer.end());
                 link.stage = Stage::ProxyHandshake(client, Vec::new());
                 link.write_peer(&self.turn.outgoing)
             }
             Stage::ProxyHandshake(client, received) => {
-                let (Some(peer), Codec::V1(to_peer, _)) = (&mut link.peer, &mut link.codec) else {
+                let Codec::V1(to_peer, _) = &mut link.codec else {
                     return Ok(());
                 };
-                peer.append_to(received, &mut self.turn.scratch)
-                    .map_err(Close::PeerSocket)?;
+                link.peer.append_to(received, &mut self.turn.scratch)?;
                 let connected = client.receive(received, to_peer.end());
                 if connected.map_err(Close::Socks)? {
                     // Whoever is connected to waits for the first message, so a peer must be silent
@@ -268,18 +249,14 @@ impl Worker {
                     }
                     return self.reached(number);
                 }
-                if peer.has_ended() {
+                if link.peer.ended {
                     return Err(Close::Peer);
                 }
                 link.write_peer(&self.turn.outgoing)
             }
             Stage::AwaitingNode => {
-                let Some(node) = &mut link.node else {
-                    return Ok(());
-                };
-                node.append_to(&mut link.from_node, &mut self.turn.scratch)
-                    .map_err(Close::NodeSocket)?;
-                let has_ended = node.has_ended();
+                let scratch = &mut self.turn.scratch;
+                link.node.append_to(&mut link.from_node, scratch)?;
                 let magic = self.settings.network.magic();
                 let seen = link.from_node.len().min(magic.len());
                 if link.from_node[..seen] != magic[..seen] {
@@ -288,7 +265,7 @@ impl Worker {
                 } else if seen == magic.len() || link.attempt_started.elapsed() > NODE_PATIENCE {
                     link.attempt_started = Instant::now();
                     return self.start_handshake(number, Connection::initiator);
-                } else if has_ended {
+                } else if link.node.ended {
                     return Err(Close::Node);
                 }
                 Ok(())
@@ -359,12 +336,9 @@ impl Worker {
         let link = &mut self.links[number];
         link.route = Some(route);
         link.attempt_started = Instant::now();
-        let mut side = Side::new(connect(route, Origin::Any).map_err(Close::PeerSocket)?);
-        let added = self.reactor.add(&mut side, Subject::Peer(number));
-        added.map_err(Close::PeerSocket)?;
-        let link = &mut self.links[number];
+        let socket = connect(route, Origin::Any).map_err(Close::PeerSocket)?;
+        self.reactor.open(&mut link.peer, number, socket)?;
         link.stage = Stage::Connecting;
-        link.peer = Some(side);
         Ok(())
     }
 
@@ -435,7 +409,7 @@ impl Worker {
         while let Some(link) = self.links.get_mut(number)
             && let Some(retry) = link.retry(&close, &self.settings)
         {
-            link.peer = None;
+            link.peer = Side::new(End::Peer, None);
             let tried = match retry {
                 Retry::NextAddress => self.connect_next(number),
                 Retry::V1 => self.fall_back(number),

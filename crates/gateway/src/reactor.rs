@@ -1,8 +1,9 @@
 //! The event queue of a thread, and the links that may have something to do.
 
-use crate::link::{Link, Side};
+use crate::link::{Close, End, Link, Side};
 use crate::settings::Settings;
 use mio::event::Source;
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 use std::io::{self, ErrorKind};
@@ -23,18 +24,16 @@ const MAX_LISTENERS: usize = Settings::MAX_INBOUND + 2;
 pub(crate) enum Subject {
     /// The listener with this index.
     Listener(usize),
-    /// The peer's socket of the link with this number.
-    Peer(usize),
-    /// The node's socket of the link with this number.
-    Node(usize),
+    /// The socket at this end of the link with this number.
+    Link(usize, End),
 }
 
 impl Subject {
     fn token(self) -> Token {
         Token(match self {
             Self::Listener(index) => LISTENERS + index,
-            Self::Peer(number) => 2 * number,
-            Self::Node(number) => 2 * number + 1,
+            Self::Link(number, End::Peer) => 2 * number,
+            Self::Link(number, End::Node) => 2 * number + 1,
         })
     }
 
@@ -43,8 +42,8 @@ impl Subject {
         match token {
             WAKER => None,
             Token(token) if token >= LISTENERS => Some(Self::Listener(token - LISTENERS)),
-            Token(token) if token % 2 == 0 => Some(Self::Peer(token / 2)),
-            Token(token) => Some(Self::Node(token / 2)),
+            Token(token) if token % 2 == 0 => Some(Self::Link(token / 2, End::Peer)),
+            Token(token) => Some(Self::Link(token / 2, End::Node)),
         }
     }
 }
@@ -77,11 +76,21 @@ impl Reactor {
             .register(socket, token, Interest::READABLE)
     }
 
-    /// Reports from now on when a link's socket becomes readable or writable.
-    pub(crate) fn add(&self, side: &mut Side, subject: Subject) -> io::Result<()> {
+    /// Gives a side of the link with this number its socket, and reports from now on when it becomes
+    /// readable or writable.
+    pub(crate) fn open(
+        &self,
+        side: &mut Side,
+        number: usize,
+        mut socket: TcpStream,
+    ) -> Result<(), Close> {
+        let token = Subject::Link(number, side.end).token();
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
-        registry.register(&mut side.socket, subject.token(), interest)
+        let registered = registry.register(&mut socket, token, interest);
+        registered.map_err(|error| side.end.failed(error))?;
+        *side = Side::new(side.end, Some(socket));
+        Ok(())
     }
 
     /// Reports nothing more. A socket that closes needs no such call.

@@ -4,11 +4,10 @@
 
 use crate::account::Turns;
 use crate::budget::Direction;
-use crate::dial::{connect, is_connected, lock};
+use crate::dial::{connect, lock};
 use crate::event::{Event, Peer};
-use crate::link::{Close, Side};
+use crate::link::Close;
 use crate::proxy_protocol::header;
-use crate::reactor::Subject;
 use crate::settings::PeerSource;
 use crate::socks::Target;
 use crate::translate::Frames;
@@ -135,8 +134,22 @@ impl Worker {
         let Some(link) = self.links.get(number) else {
             return Ok(());
         };
-        if link.is_relaying() && !link.is_connected && !self.connect_node(number)? {
-            return Ok(());
+        if link.is_relaying() && !link.is_connected {
+            let inbound = link.inbound;
+            let connected = self.connect_node(number);
+            if let (Ok(true) | Err(_), Some(index)) = (&connected, inbound) {
+                self.shared.set_node(index, connected.is_ok());
+            }
+            if !connected? {
+                return Ok(());
+            }
+            let link = &mut self.links[number];
+            link.is_connected = true;
+            if inbound.is_some() {
+                let socket = link.node.socket();
+                link.node_address = socket.and_then(|socket| socket.local_addr().ok());
+            }
+            (self.event_sink)(&Peer::of(link), &Event::Connected);
         }
         self.links[number].write_node()
     }
@@ -145,41 +158,23 @@ impl Worker {
     fn connect_node(&mut self, number: usize) -> Result<bool, Close> {
         let link = &mut self.links[number];
         link.permit.handshake_done();
-        let inbound = link.inbound_of(&self.settings);
-        let shared = &self.shared;
-        let node_failed = |error| {
-            if let Some((index, _)) = inbound {
-                shared.set_node(index, false);
-            }
-            Close::NodeSocket(error)
-        };
-        if link.node.is_none()
-            && let (Some((_, inbound)), Target::Address(from)) = (inbound, &link.address)
+        let settings = |index: usize| self.settings.inbound.get(index);
+        if link.node.socket().is_none()
+            && let (Some(inbound), Target::Address(from)) =
+                (link.inbound.and_then(settings), &link.address)
         {
-            let (node, origin) = shared.route_to_node(&inbound, *from);
+            let (node, origin) = self.shared.route_to_node(inbound, *from);
             if inbound.source == PeerSource::ProxyProtocol {
                 link.to_node.begin_with(&header(*from, inbound.listen));
             }
-            let socket = connect(node, origin).map_err(node_failed)?;
-            let mut side = Side::new(socket);
-            let added = self.reactor.add(&mut side, Subject::Node(number));
-            added.map_err(Close::NodeSocket)?;
-            link.node = Some(side);
+            let socket = connect(node, origin).map_err(Close::NodeSocket)?;
+            self.reactor.open(&mut link.node, number, socket)?;
             link.attempt_started = Instant::now();
         }
-        let Some(node) = link.node.as_ref().filter(|node| node.writable) else {
-            return Ok(false);
-        };
-        if !is_connected(&node.socket).map_err(node_failed)? {
-            return Ok(false);
+        match link.node.writable {
+            true => link.node.is_connected(),
+            false => Ok(false),
         }
-        link.is_connected = true;
-        if let Some((index, _)) = inbound {
-            link.node_address = node.socket.local_addr().ok();
-            shared.set_node(index, true);
-        }
-        (self.event_sink)(&Peer::of(link), &Event::Connected);
-        Ok(true)
     }
 
     /// Reads the node for these links until the batch is full, and relays its messages to the

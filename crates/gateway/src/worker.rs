@@ -6,7 +6,7 @@ use crate::address::{Secret, canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
 use crate::dial::{KnownV1, LookupResult, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState, Peer};
-use crate::link::{Close, Link, READ_LEN, Scratch, Stage};
+use crate::link::{Close, End, Link, READ_LEN, Scratch, Stage};
 use crate::listener::{Listener, ReservedFd};
 use crate::reactor::{Reactor, Subject};
 use crate::settings::{Inbound, PeerSource, Settings};
@@ -314,31 +314,23 @@ impl Worker {
 
     /// Records what an event says about a socket.
     fn mark(&mut self, event: &Event) {
-        let (number, is_peer) = match Subject::of(event.token()) {
-            Some(Subject::Peer(number)) => (number, true),
-            Some(Subject::Node(number)) => (number, false),
+        match Subject::of(event.token()) {
+            Some(Subject::Link(number, end)) => {
+                if let Some(link) = self.links.get_mut(number) {
+                    match end {
+                        End::Peer => link.peer.mark(event),
+                        End::Node => link.node.mark(event),
+                    }
+                    self.reactor.wake(number, link);
+                }
+            }
             Some(Subject::Listener(index)) => {
                 if let Some(listener) = self.listeners.get_mut(index) {
                     listener.has_more = true;
                 }
-                return;
             }
-            None => return,
-        };
-        let Some(link) = self.links.get_mut(number) else {
-            return;
-        };
-        let side = match is_peer {
-            true => link.peer.as_mut(),
-            false => link.node.as_mut(),
-        };
-        let Some(side) = side else {
-            return;
-        };
-        side.ending |= event.is_read_closed() || event.is_error();
-        side.readable |= event.is_readable() || side.ending;
-        side.writable |= event.is_writable() || event.is_error();
-        self.reactor.wake(number, link);
+            None => {}
+        }
     }
 
     /// Schedules a link for the next turn.
@@ -379,7 +371,7 @@ impl Worker {
         let mut all = 0;
         for &number in in_turn {
             if let Some(link) = links.get_mut(number) {
-                self.turns.calls += u64::from(link.calls);
+                self.turns.calls += u64::from(link.calls());
                 all += weight(link);
             }
         }
@@ -387,7 +379,7 @@ impl Worker {
             if let Some(link) = links.get_mut(number) {
                 let share = u128::from(weight(link)) * cpu.as_nanos() / u128::from(all.max(1));
                 link.account.cpu += Duration::from_nanos(share as u64);
-                link.calls = 0;
+                (link.peer.calls, link.node.calls) = (0, 0);
                 let bytes = link.account.received.bytes + link.account.sent.bytes;
                 link.permit.count_bytes((bytes - link.counted) as usize);
                 link.counted = bytes;
@@ -418,5 +410,5 @@ impl Worker {
 /// A link's weight in the split of a turn's CPU time.
 fn weight(link: &Link) -> u64 {
     let bytes = link.account.received.bytes + link.account.sent.bytes;
-    u64::from(link.calls) * SYSCALL_COST + (bytes - link.counted)
+    u64::from(link.calls()) * SYSCALL_COST + (bytes - link.counted)
 }

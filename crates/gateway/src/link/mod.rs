@@ -4,7 +4,7 @@ mod close;
 mod side;
 
 pub use close::Close;
-pub(crate) use side::{READ_LEN, Scratch, Side};
+pub(crate) use side::{End, READ_LEN, Scratch, Side};
 
 use crate::account::Account;
 use crate::advertise::{OwnAddresses, PeerVersion, may_change};
@@ -109,17 +109,17 @@ pub(crate) struct Link {
     pub(crate) id: u64,
     /// The index in [`Settings::inbound`] of where the peer connected. `None` if the node connects to
     /// the peer.
-    inbound: Option<usize>,
+    pub(crate) inbound: Option<usize>,
     /// The address that connected, or the target that the node asked for.
     pub(crate) address: Target,
     /// Its slot in the budget of connections.
     pub(crate) permit: Permit,
     pub(crate) stage: Stage,
     pub(crate) codec: Codec,
-    /// `None` until the peer is known.
-    pub(crate) peer: Option<Side>,
-    /// `None` until an inbound peer's handshake is done.
-    pub(crate) node: Option<Side>,
+    /// Without a socket until the peer is known.
+    pub(crate) peer: Side,
+    /// Without a socket until an inbound peer's handshake is done.
+    pub(crate) node: Side,
     /// Held while the name is looked up; dropping it cancels the lookup.
     pub(crate) lookup: Option<Arc<()>>,
     /// Further addresses of the peer's name, in reverse order.
@@ -164,8 +164,6 @@ pub(crate) struct Link {
     /// The link's memory as last added to the budget.
     pub(crate) held: usize,
     pub(crate) account: Account,
-    /// System calls of this turn.
-    pub(crate) calls: u32,
     /// Bytes in both directions whose CPU time is charged already.
     pub(crate) counted: u64,
     /// Whether the link is scheduled for the next turn.
@@ -175,17 +173,25 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    fn new(id: u64, permit: Permit, from: SocketAddr, stage: Stage) -> Self {
+    /// A link whose [sides](Side) have no sockets yet.
+    pub(crate) fn new(
+        id: u64,
+        permit: Permit,
+        inbound: Option<usize>,
+        address: Target,
+        stage: Stage,
+    ) -> Self {
         let now = Instant::now();
         Self {
             id,
-            inbound: None,
-            address: Target::Address(from),
+            inbound,
+            address,
             permit,
+            owes_reply: matches!(stage, Stage::ReadingSocksRequest(_)),
             stage,
             codec: Codec::v1(),
-            peer: None,
-            node: None,
+            peer: Side::new(End::Peer, None),
+            node: Side::new(End::Node, None),
             lookup: None,
             next_addresses: Vec::new(),
             node_address: None,
@@ -196,7 +202,6 @@ impl Link {
             attempt_started: now,
             via_proxy: false,
             credentials: None,
-            owes_reply: false,
             only_resolves: false,
             fell_back: false,
             peer_version: None,
@@ -209,52 +214,9 @@ impl Link {
             last_send_progress: (now, 0),
             held: 0,
             account: Account::default(),
-            calls: 0,
             counted: 0,
             is_ready: false,
             is_throttled: false,
-        }
-    }
-
-    /// A link for a connection to the element of [`Settings::inbound`] with this index: from a peer,
-    /// or from a load balancer that will tell the peer's address.
-    pub(crate) fn inbound(
-        id: u64,
-        permit: Permit,
-        side: Side,
-        from: SocketAddr,
-        inbound: usize,
-        expects_proxy_header: bool,
-    ) -> Self {
-        let stage = match expects_proxy_header {
-            true => Stage::ReadingProxyHeader(Vec::new()),
-            false => Stage::AwaitingFirstByte,
-        };
-        Self {
-            peer: Some(side),
-            inbound: Some(inbound),
-            ..Self::new(id, permit, from, stage)
-        }
-    }
-
-    /// A link for a connection of the node's: to `target`, or to the target of its SOCKS request.
-    pub(crate) fn outbound(
-        id: u64,
-        permit: Permit,
-        side: Side,
-        from: SocketAddr,
-        target: Option<Target>,
-    ) -> Self {
-        let stage = match target {
-            Some(_) => Stage::Resolving,
-            None => Stage::ReadingSocksRequest(socks::Server::default()),
-        };
-        let owes_reply = target.is_none();
-        Self {
-            node: Some(side),
-            owes_reply,
-            address: target.unwrap_or(Target::Address(from)),
-            ..Self::new(id, permit, from, stage)
         }
     }
 
@@ -265,14 +227,13 @@ impl Link {
         }
     }
 
-    pub(crate) fn is_relaying(&self) -> bool {
-        matches!(self.stage, Stage::Relaying)
+    /// System calls of this turn.
+    pub(crate) fn calls(&self) -> u32 {
+        self.peer.calls + self.node.calls
     }
 
-    /// Where an inbound peer connected: the index and the settings.
-    pub(crate) fn inbound_of(&self, settings: &Settings) -> Option<(usize, Inbound)> {
-        let index = self.inbound?;
-        Some((index, *settings.inbound.get(index)?))
+    pub(crate) fn is_relaying(&self) -> bool {
+        matches!(self.stage, Stage::Relaying)
     }
 
     /// Whether its packets go through the batches of a turn.
@@ -407,7 +368,7 @@ impl Link {
 
     /// Whether the node has not accepted an inbound peer's connection yet.
     fn is_node_pending(&self) -> bool {
-        self.direction() == Direction::Inbound && self.node.is_some() && !self.is_connected
+        self.direction() == Direction::Inbound && self.node.socket().is_some() && !self.is_connected
     }
 
     /// Returns the timeout that has expired, if any; or that the settings deny the peer by now.
@@ -503,8 +464,7 @@ impl Link {
     /// Reads the PROXY protocol header and nothing beyond it. Returns whether it is complete;
     /// `address` is then the peer's.
     pub(crate) fn read_proxy_header(&mut self) -> Result<bool, Close> {
-        let (Stage::ReadingProxyHeader(header), Some(peer)) = (&mut self.stage, &mut self.peer)
-        else {
+        let Stage::ReadingProxyHeader(header) = &mut self.stage else {
             return Ok(false);
         };
         loop {
@@ -519,10 +479,9 @@ impl Link {
             };
             let mut bytes = [0; 256];
             let room = missing.min(bytes.len());
-            self.calls += u32::from(peer.readable);
-            let len = peer.read(&mut bytes[..room]).map_err(Close::PeerSocket)?;
+            let len = self.peer.read(&mut bytes[..room])?;
             if len == 0 {
-                return match peer.ended && !header.is_empty() {
+                return match self.peer.ended && !header.is_empty() {
                     true => Err(Close::ProxyProtocol(ProxyProtocolError::Ended)),
                     false => Ok(false),
                 };
@@ -539,17 +498,14 @@ impl Link {
         settings: &Settings,
         now: Instant,
     ) -> Result<(), Close> {
-        let Some(peer) = &mut self.peer else {
-            return Ok(());
-        };
         if self.to_node.len() >= settings.limits.queued || self.is_throttled {
             return Ok(());
         }
-        self.calls += u32::from(peer.readable);
+        let peer = &mut self.peer;
         let connection = match &mut self.codec {
             Codec::V1(_, streams) => {
-                let len = peer.read(&mut scratch[..]).map_err(Close::PeerSocket)?;
-                if peer.has_ended() {
+                let len = peer.read(&mut scratch[..])?;
+                if peer.ended {
                     streams[0].finish(self.to_node.end());
                 }
                 if len > 0 {
@@ -562,10 +518,9 @@ impl Link {
             Codec::V2(connection) => connection,
         };
         let len = match peer.readable {
-            true => peer.read(incoming.room(READ_LEN)),
-            false => Ok(0),
+            true => peer.read(incoming.room(READ_LEN))?,
+            false => 0,
         };
-        let len = len.map_err(Close::PeerSocket)?;
         if len > 0 {
             self.last_received = now;
             self.account.received.bytes += len as u64;
@@ -637,15 +592,10 @@ impl Link {
 
     /// Writes what is queued for the node.
     pub(crate) fn write_node(&mut self) -> Result<(), Close> {
-        match &mut self.node {
-            Some(node) if node.writable && !self.to_node.is_empty() => {
-                self.calls += 1;
-                let written = self.to_node.write(&mut node.socket);
-                node.writable = written.map_err(Close::NodeSocket)?;
-                Ok(())
-            }
-            _ => Ok(()),
+        if !self.to_node.is_empty() {
+            self.node.write(|socket| self.to_node.write(socket))?;
         }
+        Ok(())
     }
 
     /// Reads the node once and adds its messages to the batch until the peer's queue is full.
@@ -656,19 +606,14 @@ impl Link {
         settings: &Settings,
     ) -> Result<(), Close> {
         let queued = settings.limits.queued;
-        let magic = settings.network.magic();
-        let is_full = self.to_peer() >= queued || self.is_throttled;
-        let Some(node) = &mut self.node else {
-            return Ok(());
-        };
-        if is_full {
+        if self.to_peer() >= queued || self.is_throttled {
             return Ok(());
         }
+        let node = &mut self.node;
         let connection = match &mut self.codec {
             Codec::V1(to_peer, streams) => {
-                self.calls += u32::from(node.readable);
-                let len = node.read(&mut scratch[..]).map_err(Close::NodeSocket)?;
-                if node.has_ended() {
+                let len = node.read(&mut scratch[..])?;
+                if node.ended {
                     streams[1].finish(to_peer.end());
                 }
                 self.node_has_sent |= len > 0;
@@ -679,16 +624,14 @@ impl Link {
         };
         let has_session = connection.session().is_some();
         if !self.has_message && (has_session || self.from_node.len() < queued) {
-            self.calls += u32::from(node.readable);
-            let len = node.append_to(&mut self.from_node, scratch);
-            self.node_has_sent |= len.map_err(Close::NodeSocket)? > 0;
+            self.node_has_sent |= node.append_to(&mut self.from_node, scratch)? > 0;
         }
         if !has_session || self.from_node.is_empty() {
             return Ok(());
         }
         let sent = &mut self.account.sent;
         let own = own_addresses(settings, self.peer_version);
-        let mut decoder = v1::Decoder::new(magic);
+        let mut decoder = v1::Decoder::new(settings.network.magic());
         let mut rest = &self.from_node[..];
         self.has_message = false;
         while !rest.is_empty() {
@@ -726,23 +669,22 @@ impl Link {
         if before == 0 {
             return Ok(());
         }
-        let peer = self.peer.as_mut().filter(|peer| peer.writable);
-        self.calls += u32::from(peer.is_some());
-        match (&mut self.codec, peer) {
-            (Codec::V1(queue, _), Some(peer)) => {
-                peer.writable = queue.write(&mut peer.socket).map_err(Close::PeerSocket)?;
+        match &mut self.codec {
+            Codec::V1(queue, _) => {
+                self.peer.write(|socket| queue.write(socket))?;
             }
-            (Codec::V1(..), None) => {}
-            (Codec::V2(connection), Some(peer)) => {
-                let write = |pieces: &[io::IoSlice<'_>]| peer.socket.write_vectored(pieces);
+            Codec::V2(connection) => {
                 let outbox = &mut connection.outbox;
-                outbox.write(outgoing, write).map_err(Close::PeerSocket)?;
-                peer.writable = outbox.is_empty();
+                let is_written = self.peer.write(|socket| {
+                    let write = |pieces: &[io::IoSlice<'_>]| socket.write_vectored(pieces);
+                    outbox.write(outgoing, write)?;
+                    Ok(outbox.is_empty())
+                })?;
+                if !is_written {
+                    let kept = outbox.keep(outgoing);
+                    kept.map_err(|error| Close::PeerSocket(io::Error::other(error)))?;
+                }
             }
-            (Codec::V2(connection), None) => connection
-                .outbox
-                .keep(outgoing)
-                .map_err(|error| Close::PeerSocket(io::Error::other(error)))?,
         }
         self.account.sent.bytes += (before - self.to_peer()) as u64;
         Ok(())
@@ -754,13 +696,12 @@ impl Link {
         if self.is_throttled {
             return false;
         }
-        let readable = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.readable);
         let reads_peer = self.is_batched()
             || matches!(
                 self.stage,
                 Stage::ReadingProxyHeader(_) | Stage::AwaitingFirstByte | Stage::ProxyHandshake(..)
             );
-        let from_peer = (readable(&self.peer) || self.has_packets())
+        let from_peer = (self.peer.readable || self.has_packets())
             && reads_peer
             && self.to_node.len() < limits.queued;
         let reads_node = match self.stage {
@@ -772,7 +713,7 @@ impl Link {
             | Stage::Connecting
             | Stage::ProxyHandshake(..) => false,
         };
-        let from_node = self.has_message || reads_node && readable(&self.node);
+        let from_node = self.has_message || reads_node && self.node.readable;
         from_peer || from_node && self.to_peer() < limits.queued
     }
 
@@ -783,23 +724,22 @@ impl Link {
         let nothing_for_peer =
             self.is_relaying() && self.to_peer() == 0 && self.from_node.is_empty();
         let more_of_peer = self.has_packets();
-        let (peer, node) = match (&mut self.peer, &mut self.node) {
-            (Some(peer), Some(node)) => (peer, node),
-            (Some(peer), None) => return peer.ended.then_some(Close::Peer),
+        let (peer, node) = (&mut self.peer, &mut self.node);
+        match (peer.socket(), node.socket()) {
+            (Some(_), None) => return peer.ended.then_some(Close::Peer),
             // A node that has closed will not read the reply. One that asked for an address may
             // close its sending half first.
-            (None, Some(node)) => {
+            (None, _) => {
                 return (node.is_ending() && !self.only_resolves).then_some(Close::Node);
             }
-            (None, None) => return None,
-        };
-        // A node that refuses a peer ends the stream, and then resets it when the peer's first
-        // message arrives. Reading reports only the end.
-        if node.ended
-            && !self.node_has_sent
-            && let Ok(Some(error)) = node.socket.take_error()
-        {
-            return Some(Close::NodeSocket(error));
+            // A node that refuses a peer ends the stream, and then resets it when the peer's first
+            // message arrives. Reading reports only the end.
+            (Some(_), Some(socket)) if node.ended && !self.node_has_sent => {
+                if let Ok(Some(error)) = socket.take_error() {
+                    return Some(Close::NodeSocket(error));
+                }
+            }
+            (Some(_), Some(_)) => {}
         }
         if peer.ended && self.to_node.is_empty() && !more_of_peer {
             node.shut_down_write();
