@@ -10,7 +10,6 @@ use crate::settings::{Limits, PeerSource, Settings};
 use crate::worker::{Request, Shared, Thread};
 use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::fmt;
 use std::io;
 use std::net::{self, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
@@ -29,98 +28,67 @@ pub struct Gateway {
 }
 
 /// Why a gateway did not start, or failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayError {
     /// The settings have no address to listen on.
+    #[error("no address to listen on: set inbound, socks or transparent")]
     NoListener,
     /// There are more than [`Settings::MAX_INBOUND`] addresses for peers.
+    #[error(
+        "more than {} addresses for peers to connect to",
+        Settings::MAX_INBOUND
+    )]
     TooManyListeners,
     /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}{}", listen_hint(.error))]
     Listen {
         /// The address.
         address: SocketAddr,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The process was given a listening socket whose address is in no setting.
+    #[error("the process was given a socket that listens on {0}, but no setting has this address")]
     UnexpectedSocket(SocketAddr),
     /// The system refused threads, an event queue or random numbers.
-    System(io::Error),
+    #[error("the gateway cannot run: {0}")]
+    System(#[source] io::Error),
     /// [`PeerSource::Real`](crate::PeerSource::Real) does not work here: the process may not bind
     /// foreign addresses, or answers to them do not come back.
+    #[error("cannot connect to {node} from a peer's address: {error}; {}", spoof_hint(.error))]
     Spoof {
         /// The address of the node.
         node: SocketAddr,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The named setting cannot be changed while the gateway runs.
+    #[error("{0} cannot be changed while the gateway runs: restart it")]
     RestartRequired(&'static str),
     /// A thread panicked, which is a bug.
+    #[error("a thread of the gateway panicked")]
     Panicked,
 }
 
-impl fmt::Display for GatewayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoListener => {
-                f.write_str("no address to listen on: set inbound, socks or transparent")
-            }
-            Self::TooManyListeners => {
-                let most = Settings::MAX_INBOUND;
-                write!(f, "more than {most} addresses for peers to connect to")
-            }
-            Self::Listen { address, error } => {
-                let hint = match error.kind() {
-                    io::ErrorKind::AddrInUse => "; another process listens there",
-                    _ => "",
-                };
-                write!(f, "cannot listen on {address}: {error}{hint}")
-            }
-            Self::UnexpectedSocket(address) => {
-                write!(
-                    f,
-                    "the process was given a socket that listens on {address}, but no setting has \
-                     this address"
-                )
-            }
-            Self::System(error) => write!(f, "the gateway cannot run: {error}"),
-            Self::Spoof { node, error } => {
-                let hint = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN",
-                    io::ErrorKind::TimedOut => {
-                        "answers to it do not come back; run the commands that `packetlane gateway \
-                         setup` prints"
-                    }
-                    _ => "the node must be on this machine",
-                };
-                write!(
-                    f,
-                    "cannot connect to {node} from a peer's address: {error}; {hint}"
-                )
-            }
-            Self::RestartRequired(name) => write!(
-                f,
-                "{name} cannot be changed while the gateway runs: restart it"
-            ),
-            Self::Panicked => f.write_str("a thread of the gateway panicked"),
-        }
+/// What may be wrong at an address that cannot be listened on.
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another process listens there",
+        _ => "",
     }
 }
 
-impl std::error::Error for GatewayError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen { error, .. } | Self::Spoof { error, .. } | Self::System(error) => {
-                Some(error)
-            }
-            Self::NoListener
-            | Self::TooManyListeners
-            | Self::UnexpectedSocket(_)
-            | Self::RestartRequired(_)
-            | Self::Panicked => None,
+/// What may be wrong if connections from foreign addresses do not work.
+fn spoof_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN",
+        io::ErrorKind::TimedOut => {
+            "answers to it do not come back; run the commands that `packetlane gateway setup` prints"
         }
+        _ => "the node must be on this machine",
     }
 }
 

@@ -4,7 +4,6 @@
 
 use crate::access::mapped;
 use ppp::v2::{Addresses, Builder, Command, Header, IPv4, IPv6, ParseError, Protocol, Version};
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 /// Length of the part that says how long the rest is.
@@ -34,33 +33,22 @@ pub(crate) fn header(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
 }
 
 /// What is wrong with a PROXY protocol header.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyProtocolError {
     /// It does not start as a header of version 2.
+    #[error("not a version 2 header")]
     Version,
     /// It is invalid, for this reason.
+    #[error("{0}")]
     Invalid(String),
     /// The part after the first 16 bytes is longer than 2048 bytes.
+    #[error("{0} bytes of addresses (at most {MAX_ADDRESSES_LEN})")]
     TooLong(usize),
     /// The connection ended within the header.
+    #[error("the connection ended within the header")]
     Ended,
 }
-
-impl fmt::Display for ProxyProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version => f.write_str("not a version 2 header"),
-            Self::Invalid(reason) => f.write_str(reason),
-            Self::TooLong(len) => {
-                write!(f, "{len} bytes of addresses (at most {MAX_ADDRESSES_LEN})")
-            }
-            Self::Ended => f.write_str("the connection ended within the header"),
-        }
-    }
-}
-
-impl std::error::Error for ProxyProtocolError {}
 
 /// What the bytes of a header received so far say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

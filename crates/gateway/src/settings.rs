@@ -5,7 +5,6 @@ use crate::advertise::NodeAddress;
 use crate::socks::Credentials;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -95,18 +94,11 @@ impl Settings {
 }
 
 /// A text is not what a setting expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}")]
 pub struct ParseError {
     pub(crate) expected: &'static str,
 }
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {}", self.expected)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// Which peers must speak v2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

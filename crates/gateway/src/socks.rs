@@ -99,24 +99,31 @@ impl fmt::Display for Target {
 }
 
 /// What is wrong with a SOCKS message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocksError {
     /// It does not start with version 5.
+    #[error("not SOCKS5: the first byte is {0:#04x}")]
     Version(u8),
     /// The client offers none of the supported authentication methods, or the proxy accepted none.
+    #[error("SOCKS5: no common authentication method")]
     Method,
     /// The client's user or password differs from [`Settings::socks_user`].
     ///
     /// [`Settings::socks_user`]: crate::Settings::socks_user
+    #[error("SOCKS5: wrong user or password")]
     Password,
     /// A command other than CONNECT and Tor's RESOLVE.
+    #[error("SOCKS5 command {0} is not supported (only CONNECT and RESOLVE)")]
     Command(u8),
     /// An unknown address type, or a name that is not ASCII.
+    #[error("SOCKS5: not an IP address or an ASCII name")]
     Address,
     /// The upstream proxy refused, with this reply code.
+    #[error("the upstream proxy could not connect (SOCKS5 reply {0})")]
     Refused(u8),
     /// The upstream proxy sent data after its reply.
+    #[error("the upstream proxy sent data after its SOCKS5 reply")]
     Trailing,
 }
 
@@ -131,33 +138,6 @@ impl SocksError {
             Self::Trailing => Some(Reply::FAILED),
         }
     }
-}
-
-impl fmt::Display for SocksError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version(byte) => write!(f, "not SOCKS5: the first byte is {byte:#04x}"),
-            Self::Method => f.write_str("SOCKS5: no common authentication method"),
-            Self::Password => f.write_str("SOCKS5: wrong user or password"),
-            Self::Command(command) => write!(
-                f,
-                "SOCKS5 command {command} is not supported (only CONNECT and RESOLVE)"
-            ),
-            Self::Address => f.write_str("SOCKS5: not an IP address or an ASCII name"),
-            Self::Refused(reply) => write!(
-                f,
-                "the upstream proxy could not connect (SOCKS5 reply {reply})"
-            ),
-            Self::Trailing => f.write_str("the upstream proxy sent data after its SOCKS5 reply"),
-        }
-    }
-}
-
-impl std::error::Error for SocksError {}
-
-/// Whether a user or a password has a length that RFC 1929 allows.
-fn fits(field: &[u8]) -> bool {
-    (1..=255).contains(&field.len())
 }
 
 /// User and password (RFC 1929): those that SOCKS5 clients must show, or for an upstream proxy. A node
