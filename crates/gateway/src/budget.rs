@@ -11,11 +11,13 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use strum::{IntoStaticStr, VariantNames};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Which side opened the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Direction {
     /// The peer connected to us.
     Inbound,
@@ -23,16 +25,9 @@ pub enum Direction {
     Outbound,
 }
 
-names! {
-    /// The name used in logs, metrics and JSON.
-    Direction {
-        Self::Inbound => "inbound",
-        Self::Outbound => "outbound",
-    }
-}
-
-/// The limit that refused a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The limit that refused a connection, named as its setting without the direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Refusal {
     /// [`Limits::connections`](crate::Limits::connections), or
@@ -49,30 +44,16 @@ pub enum Refusal {
     /// [`Limits::connections_of`](crate::Limits::connections_of), per group.
     ConnectionsGroup,
     /// [`Limits::connection_rate`](crate::Limits::connection_rate), per address.
+    #[strum(serialize = "connection-rate-address")]
     RateAddress,
     /// [`Limits::connection_rate`](crate::Limits::connection_rate), per group.
+    #[strum(serialize = "connection-rate-group")]
     RateGroup,
     /// The address is not in [`Settings::allowed`](crate::Settings::allowed), or is in
     /// [`Settings::denied`](crate::Settings::denied).
     Denied,
     /// The process or the system has too many open files.
     Files,
-}
-
-names! {
-    /// The name of the setting, without the direction.
-    Refusal {
-        Self::Connections => "connections",
-        Self::HalfOpen => "half-open",
-        Self::HalfOpenAddress => "half-open-address",
-        Self::HalfOpenGroup => "half-open-group",
-        Self::ConnectionsAddress => "connections-address",
-        Self::ConnectionsGroup => "connections-group",
-        Self::RateAddress => "connection-rate-address",
-        Self::RateGroup => "connection-rate-group",
-        Self::Denied => "denied",
-        Self::Files => "files",
-    }
 }
 
 /// What the connections of all threads use.

@@ -6,6 +6,7 @@ use crate::link::{Close, Link, Transport};
 use crate::socks::Target;
 use std::net::SocketAddr;
 use std::time::Duration;
+use strum::{IntoStaticStr, VariantNames};
 
 /// A snapshot of a peer.
 #[derive(Clone, Debug)]
@@ -70,7 +71,8 @@ pub enum Event {
 pub(crate) type EventSink = Box<dyn FnMut(&Peer, &Event) + Send>;
 
 /// Whether the node accepted the last connection to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum NodeState {
     /// There was none yet.
     #[default]
@@ -79,13 +81,4 @@ pub enum NodeState {
     Up,
     /// It could not be reached, or reset the connection at once.
     Down,
-}
-
-names! {
-    /// The name used in JSON.
-    NodeState {
-        Self::Unknown => "unknown",
-        Self::Up => "up",
-        Self::Down => "down",
-    }
 }

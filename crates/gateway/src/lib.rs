@@ -14,9 +14,6 @@
 //! serve the node's own connections, and `proxy_protocol.rs` a load balancer in front of the
 //! gateway.
 
-#[macro_use]
-mod names;
-
 mod access;
 mod account;
 mod address;
@@ -28,6 +25,7 @@ mod gateway;
 mod lifecycle;
 mod link;
 mod listener;
+mod names;
 mod proxy_protocol;
 mod queue;
 mod reactor;

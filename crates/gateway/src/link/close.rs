@@ -5,9 +5,11 @@ use crate::socks::{self, SocksError};
 use packetlane::bip324::{ConnectionError, HandshakeError};
 use packetlane::bitcoin::v1;
 use std::io::{self, ErrorKind};
+use strum::{IntoStaticStr, VariantNames};
 
 /// Why a connection ended.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Close {
     /// The peer closed it.
@@ -85,32 +87,6 @@ fn network_hint(error: &v1::Error) -> &'static str {
     match error {
         v1::Error::Magic { .. } => "; it may be on another network",
         _ => "",
-    }
-}
-
-names! {
-    /// The name used in logs, metrics and JSON.
-    Close {
-        Self::Peer => "peer",
-        Self::Node => "node",
-        Self::ProxyProtocol(_) => "proxy-protocol",
-        Self::Protocol(_) => "protocol",
-        Self::NodeProtocol(_) => "node-protocol",
-        Self::Socks(_) => "socks",
-        Self::Name(_) => "name",
-        Self::Resolved => "resolved",
-        Self::NoTor => "no-tor",
-        Self::NoHandshake(_) => "no-handshake",
-        Self::PeerSocket(_) => "peer-socket",
-        Self::NodeSocket(_) => "node-socket",
-        Self::NodeRefused => "node-refused",
-        Self::V1 => "v1",
-        Self::Denied => "denied",
-        Self::Handshake => "handshake",
-        Self::Idle => "idle",
-        Self::Stalled => "stalled",
-        Self::Memory => "memory",
-        Self::Stopped => "stopped",
     }
 }
 

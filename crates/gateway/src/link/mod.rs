@@ -23,6 +23,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strum::{IntoStaticStr, VariantNames};
 
 /// How many addresses of a name fit into [`Limits::handshake`] if none of them answers.
 const ADDRESSES_IN_TIME: u32 = 6;
@@ -32,7 +33,8 @@ const ADDRESSES_IN_TIME: u32 = 6;
 const SILENT: Duration = Duration::from_secs(10);
 
 /// The transport that a peer speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Transport {
     /// Not known yet.
     Unknown,
@@ -42,16 +44,6 @@ pub enum Transport {
     V2,
     /// The node speaks v2 with the peer itself; bytes are relayed unchanged.
     NodeV2,
-}
-
-names! {
-    /// The name used in logs, metrics and JSON.
-    Transport {
-        Self::Unknown => "unknown",
-        Self::V1 => "v1",
-        Self::V2 => "v2",
-        Self::NodeV2 => "node-v2",
-    }
 }
 
 /// A link's progress.
