@@ -91,18 +91,6 @@ pub(crate) fn connect(to: SocketAddr, origin: Origin) -> io::Result<TcpStream> {
     Ok(TcpStream::from_std(socket.into()))
 }
 
-/// Whether a connecting socket has connected. Returns an error if it failed.
-pub(crate) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
-    if let Some(error) = socket.take_error()? {
-        return Err(error);
-    }
-    match socket.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Whether a name is of an onion service, in any spelling.
 pub(crate) fn is_onion(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();

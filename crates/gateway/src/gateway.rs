@@ -7,12 +7,12 @@ use crate::dial::{Resolver, check_foreign, lock};
 use crate::event::{Event, NodeState, Peer};
 use crate::listener::{BACKLOG, Listener, ListenerKind};
 use crate::settings::{Limits, PeerSource, Settings};
-use crate::worker::{Request, Shared, Thread};
+use crate::worker::{RunState, Shared, Thread, Worker};
 use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{self, SocketAddr};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -193,24 +193,32 @@ impl Gateway {
     /// All current peers, including those whose handshake is not done.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
-        self.request_all(Request::Peers).flatten().collect()
+        let peers = self.ask(|worker| {
+            worker
+                .links
+                .iter()
+                .map(|(_, link)| Peer::of(link))
+                .collect::<Vec<_>>()
+        });
+        peers.flatten().collect()
     }
 
     /// Statistics of each thread, always in the same order. A thread that has ended keeps its last
     /// values.
     #[must_use]
     pub fn turns(&self) -> Vec<Turns> {
-        self.request_all(Request::Turns).for_each(drop);
+        self.ask(Worker::publish).for_each(drop);
         let threads = self.threads.iter();
         threads.map(|thread| lock(&thread.turns).clone()).collect()
     }
 
-    /// Sends a request to all threads. Yields the answers in any order; a thread that has ended
-    /// gives none.
-    fn request_all<T>(&self, request: fn(Sender<T>) -> Request) -> impl Iterator<Item = T> {
+    /// Asks all threads. Yields the answers in any order; a thread that has ended gives none.
+    fn ask<T: Send + 'static>(&self, question: fn(&mut Worker) -> T) -> impl Iterator<Item = T> {
         let (to, answers) = channel();
         for thread in &self.threads {
-            thread.send(request(to.clone()));
+            let to = to.clone();
+            // Fails only if nobody waits for the answer any more.
+            thread.send(move |worker| drop(to.send(question(worker))));
         }
         answers.into_iter()
     }
@@ -228,7 +236,8 @@ impl Gateway {
         }
         let settings = checked(settings)?;
         for thread in &self.threads {
-            thread.send(Request::Settings(Box::new(settings.clone())));
+            let settings = settings.clone();
+            thread.send(|worker| worker.settings = settings);
         }
         self.settings = settings;
         Ok(())
@@ -256,7 +265,7 @@ impl Gateway {
     /// connections. Returns when all threads have stopped accepting; connections to a socket that
     /// was passed to the process then wait in its queue.
     pub fn drain(&self) {
-        self.request_all(Request::Drain).for_each(drop);
+        self.ask(Worker::drain).for_each(drop);
     }
 
     /// Whether all threads have ended, after [`Gateway::drain`] or by an error.
@@ -273,7 +282,7 @@ impl Gateway {
     /// The first error of any thread.
     pub fn stop(&mut self) -> Result<(), GatewayError> {
         for thread in &self.threads {
-            thread.send(Request::Stop);
+            thread.send(|worker| worker.state = RunState::Stopped);
         }
         let ended = std::mem::take(&mut self.threads);
         ended

@@ -8,7 +8,7 @@ use crate::event::{Event, Peer};
 use crate::link::{Close, Codec, End, Link, Retry, Side, Stage, Transport};
 use crate::listener::{BACKLOG, ListenerKind};
 use crate::socks::{self, SocksError, SocksRequest, Target};
-use crate::worker::Worker;
+use crate::worker::{RunState, Worker};
 use mio::net::TcpStream;
 use packetlane::bip324::{Connection, HandshakeConfig, HandshakeError};
 use socket2::SockRef;
@@ -49,18 +49,20 @@ impl Worker {
     /// Closing a listener makes the kernel reset the connections in its queue, and those still in
     /// the TCP handshake. So it first stops accepting, and is closed [later](ACCEPT_GRACE). A socket
     /// that was passed to us stays open for its owner: the connections in its queue wait.
-    pub(crate) fn stop_accepting(&mut self) -> io::Result<()> {
-        for mut passed in self.listeners.extract_if(.., |listener| listener.is_passed) {
-            // The socket stays open, so the event queue would keep reporting it.
-            self.reactor.remove(&mut passed.socket)?;
+    pub(crate) fn drain(&mut self) {
+        self.state = RunState::Draining;
+        let passed = self.listeners.extract_if(.., |listener| listener.is_passed);
+        for mut listener in passed {
+            // The socket stays open, so the event queue would keep reporting it. If this fails, the
+            // events wake the thread for nothing.
+            let _ = self.reactor.remove(&mut listener.socket);
         }
         for listener in &self.listeners {
             // If this fails, a few clients that are connecting right now may be reset.
             let _ = listener.stop_accepting();
         }
-        self.listeners_close
-            .get_or_insert(Instant::now() + ACCEPT_GRACE);
-        Ok(())
+        let close = Instant::now() + ACCEPT_GRACE;
+        self.listeners_close.get_or_insert(close);
     }
 
     /// Accepts the last connections in the queues and closes the listeners.
@@ -108,7 +110,7 @@ impl Worker {
                 (Some(index), stage)
             }
             ListenerKind::Socks => (None, Stage::ReadingSocksRequest(socks::Server::default())),
-            ListenerKind::Transparent => (None, Stage::Resolving),
+            ListenerKind::Transparent => (None, Stage::Connecting),
         };
         let has_address = match &stage {
             Stage::AwaitingFirstByte => true,
@@ -270,7 +272,7 @@ impl Worker {
                 }
                 Ok(())
             }
-            Stage::Resolving | Stage::Handshaking | Stage::Relaying => Ok(()),
+            Stage::Resolving(_) | Stage::Handshaking | Stage::Relaying => Ok(()),
         }
     }
 
@@ -304,7 +306,6 @@ impl Worker {
             (Target::Name(..), None) if is_onion => Err(Close::NoTor),
             (&Target::Address(address), None) => self.connect_peer(number, address),
             (Target::Name(name, port), None) => {
-                link.stage = Stage::Resolving;
                 let (id, results) = (link.id, self.lookups.0.clone());
                 let waker = Arc::clone(&self.reactor.waker);
                 let lookup = self.shared.resolver.request(name, *port, move |addresses| {
@@ -312,7 +313,7 @@ impl Worker {
                     // If the wake-up fails, the answer is noticed within a second.
                     let _ = waker.wake();
                 });
-                link.lookup = Some(lookup.map_err(Close::Name)?);
+                link.stage = Stage::Resolving(lookup.map_err(Close::Name)?);
                 Ok(())
             }
         }
@@ -376,7 +377,6 @@ impl Worker {
             let Some(link) = self.links.get_mut(number).filter(|link| link.id == id) else {
                 continue;
             };
-            link.lookup = None;
             let connecting = match found {
                 Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
                 Ok(addresses) => {

@@ -33,19 +33,8 @@ const MAX_SWEPT: usize = 256;
 /// write. Used to split a turn's CPU time among its links.
 const SYSCALL_COST: u64 = 4096;
 
-/// A request to a thread; sent together with a wake-up.
-pub(crate) enum Request {
-    /// Report the peers.
-    Peers(Sender<Vec<Peer>>),
-    /// Publish the statistics, then reply.
-    Turns(Sender<()>),
-    /// Use other settings. The listeners stay.
-    Settings(Box<Settings>),
-    /// Stop accepting, reply, and end with the last connection.
-    Drain(Sender<()>),
-    /// End now.
-    Stop,
-}
+/// What a thread is asked to do with its worker; sent together with a wake-up.
+pub(crate) type Request = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// What all threads of a gateway share.
 #[derive(Default)]
@@ -108,17 +97,6 @@ pub(crate) struct Turn {
     pub(crate) hasher: Hasher,
 }
 
-impl Default for Turn {
-    fn default() -> Self {
-        Self {
-            incoming: OpenBatch::new(),
-            outgoing: SealBatch::new(),
-            scratch: Box::new([0; READ_LEN]),
-            hasher: Hasher::best(),
-        }
-    }
-}
-
 /// One thread and its links.
 pub(crate) struct Worker {
     pub(crate) settings: Settings,
@@ -143,6 +121,7 @@ pub(crate) struct Worker {
     published: Arc<Mutex<Turns>>,
     /// The next link whose timeouts are checked; past the end when the sweep is done.
     next_swept: usize,
+    pub(crate) state: RunState,
 }
 
 /// A link's id and number, and the result of the lookup it asked for.
@@ -150,8 +129,9 @@ pub(crate) type LinkLookup = (u64, usize, LookupResult);
 
 /// Whether the event loop continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RunState {
+pub(crate) enum RunState {
     Running,
+    /// It ends with the last connection.
     Draining,
     Stopped,
 }
@@ -197,12 +177,18 @@ impl Thread {
             links: Slab::new(),
             lookups: channel(),
             next_id: 1 + number,
-            turn: Turn::default(),
+            turn: Turn {
+                incoming: OpenBatch::new(),
+                outgoing: SealBatch::new(),
+                scratch: Box::new([0; READ_LEN]),
+                hasher: Hasher::best(),
+            },
             turns,
             event_sink,
             requests: received,
             published: Arc::clone(&published),
             next_swept: 0,
+            state: RunState::Running,
         };
         let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
         Ok(Self {
@@ -214,8 +200,8 @@ impl Thread {
     }
 
     /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
-    pub(crate) fn send(&self, request: Request) {
-        let _ = self.requests.send(request);
+    pub(crate) fn send(&self, request: impl FnOnce(&mut Worker) + Send + 'static) {
+        let _ = self.requests.send(Box::new(request));
         // If the wake-up fails, the thread sees the request within a second.
         let _ = self.waker.wake();
     }
@@ -227,9 +213,9 @@ impl Worker {
         let mut events = Events::with_capacity(1024);
         let mut last_sweep = Instant::now();
         let mut cpu = cpu_time();
-        let mut state = RunState::Running;
-        while state == RunState::Running
-            || state == RunState::Draining && !(self.links.is_empty() && self.listeners.is_empty())
+        while self.state == RunState::Running
+            || self.state == RunState::Draining
+                && !(self.links.is_empty() && self.listeners.is_empty())
         {
             let may_wait = !self.reactor.has_ready()
                 && !self.listeners.iter().any(|listener| listener.has_more)
@@ -251,7 +237,9 @@ impl Worker {
             let now = cpu_time();
             self.share(&in_turn, now.saturating_sub(cpu));
             cpu = now;
-            state = self.handle_requests(state)?;
+            while let Ok(request) = self.requests.try_recv() {
+                request(&mut self);
+            }
             let now = Instant::now();
             if self.listeners_close.is_some_and(|close| now >= close) {
                 self.close_listeners();
@@ -276,7 +264,7 @@ impl Worker {
     }
 
     /// Publishes the statistics.
-    fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.turns.cpu = cpu_time();
         // `kernel_time` is 0 if no file can be opened.
         self.turns.kernel = self.turns.kernel.max(kernel_time());
@@ -285,31 +273,6 @@ impl Worker {
             turns.add(&link.account, link.ignored());
         }
         *lock(&self.published) = turns;
-    }
-
-    /// Handles the requests of the gateway.
-    fn handle_requests(&mut self, mut state: RunState) -> io::Result<RunState> {
-        while let Ok(request) = self.requests.try_recv() {
-            match request {
-                Request::Peers(reply) => {
-                    let peers = self.links.iter().map(|(_, link)| Peer::of(link));
-                    // Fails only if nobody waits for the answer any more.
-                    let _ = reply.send(peers.collect());
-                }
-                Request::Turns(reply) => {
-                    self.publish();
-                    let _ = reply.send(());
-                }
-                Request::Settings(settings) => self.settings = *settings,
-                Request::Drain(reply) => {
-                    self.stop_accepting()?;
-                    state = RunState::Draining;
-                    let _ = reply.send(());
-                }
-                Request::Stop => return Ok(RunState::Stopped),
-            }
-        }
-        Ok(state)
     }
 
     /// Records what an event says about a socket.

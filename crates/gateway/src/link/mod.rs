@@ -55,9 +55,9 @@ pub(crate) enum Stage {
     AwaitingFirstByte,
     /// The node sends a SOCKS request.
     ReadingSocksRequest(socks::Server),
-    /// The target's name is being looked up.
-    Resolving,
-    /// The peer's socket is connecting.
+    /// The target's name is being looked up. Dropping the handle cancels the lookup.
+    Resolving(Arc<()>),
+    /// The peer's socket, or that of a proxy, is connecting.
     Connecting,
     /// An upstream proxy is connecting; with the bytes received from it.
     ProxyHandshake(socks::Client, Vec<u8>),
@@ -112,8 +112,6 @@ pub(crate) struct Link {
     pub(crate) peer: Side,
     /// Without a socket until an inbound peer's handshake is done.
     pub(crate) node: Side,
-    /// Held while the name is looked up; dropping it cancels the lookup.
-    pub(crate) lookup: Option<Arc<()>>,
     /// Further addresses of the peer's name, in reverse order.
     pub(crate) next_addresses: Vec<SocketAddr>,
     /// The address under which the node sees an inbound peer.
@@ -184,7 +182,6 @@ impl Link {
             codec: Codec::v1(),
             peer: Side::new(End::Peer, None),
             node: Side::new(End::Node, None),
-            lookup: None,
             next_addresses: Vec::new(),
             node_address: None,
             node_speaks_v2: false,
@@ -343,7 +340,7 @@ impl Link {
     /// How the peer can be retried if the connection ends for this reason.
     pub(crate) fn retry(&self, close: &Close, settings: &Settings) -> Option<Retry> {
         match (&self.stage, &self.codec, close) {
-            (Stage::Resolving | Stage::Connecting, _, Close::PeerSocket(_)) => {
+            (Stage::Resolving(_) | Stage::Connecting, _, Close::PeerSocket(_)) => {
                 (!self.next_addresses.is_empty()).then_some(Retry::NextAddress)
             }
             (
@@ -688,23 +685,17 @@ impl Link {
         if self.is_throttled {
             return false;
         }
-        let reads_peer = self.is_batched()
-            || matches!(
-                self.stage,
-                Stage::ReadingProxyHeader(_) | Stage::AwaitingFirstByte | Stage::ProxyHandshake(..)
-            );
+        let (reads_peer, reads_node) = match self.stage {
+            Stage::ReadingProxyHeader(_) | Stage::AwaitingFirstByte => (true, false),
+            Stage::ReadingSocksRequest(_) | Stage::AwaitingNode => (false, true),
+            Stage::Resolving(_) | Stage::Connecting => (false, false),
+            Stage::ProxyHandshake(..) => (true, false),
+            Stage::Handshaking => (true, self.from_node.len() < limits.queued),
+            Stage::Relaying => (true, true),
+        };
         let from_peer = (self.peer.readable || self.has_packets())
             && reads_peer
             && self.to_node.len() < limits.queued;
-        let reads_node = match self.stage {
-            Stage::Relaying | Stage::ReadingSocksRequest(_) | Stage::AwaitingNode => true,
-            Stage::Handshaking => self.from_node.len() < limits.queued,
-            Stage::ReadingProxyHeader(_)
-            | Stage::AwaitingFirstByte
-            | Stage::Resolving
-            | Stage::Connecting
-            | Stage::ProxyHandshake(..) => false,
-        };
         let from_node = self.has_message || reads_node && self.node.readable;
         from_peer || from_node && self.to_peer() < limits.queued
     }

@@ -1,7 +1,6 @@
 //! The socket of a peer or a node.
 
 use super::Close;
-use crate::dial::is_connected;
 use mio::event::Event;
 use mio::net::TcpStream;
 use std::io::{self, ErrorKind, Read};
@@ -77,11 +76,19 @@ impl Side {
 
     /// Whether a connecting socket has connected.
     pub(crate) fn is_connected(&self) -> Result<bool, Close> {
-        match &self.socket {
-            Some(socket) if self.readable || self.writable => {
-                is_connected(socket).map_err(|error| self.end.failed(error))
-            }
-            _ => Ok(false),
+        let has_event = self.readable || self.writable;
+        let Some(socket) = self.socket.as_ref().filter(|_| has_event) else {
+            return Ok(false);
+        };
+        let error = match socket.take_error() {
+            Ok(None) => socket.peer_addr().err(),
+            Ok(error) => error,
+            Err(error) => Some(error),
+        };
+        match error {
+            None => Ok(true),
+            Some(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+            Some(error) => Err(self.end.failed(error)),
         }
     }
 
