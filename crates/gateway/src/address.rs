@@ -1,11 +1,8 @@
 //! Peer addresses: their networks, and the loopback address that represents each peer to the node.
 
 use ipnet::IpNet;
-use sha2::{Digest, Sha256};
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// Known only to this process, so that no peer can choose its loopback address.
-pub(crate) type Secret = [u8; 32];
 
 /// The network of an address's owner, who has the whole /64 of an IPv6 address; and the address's
 /// network group, as in Bitcoin Core without an asmap.
@@ -28,21 +25,17 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// The loopback address 127.x.y.z for a peer: x from its network group, y and z from its owner's
-/// network. Never 127.0.y.z, which other programs use, nor the broadcast address.
-pub(crate) fn loopback(secret: &Secret, peer: IpAddr) -> Ipv4Addr {
-    let [owner, group] = networks(peer).map(|network| {
-        let text = network.to_string();
-        Sha256::new()
-            .chain_update(secret)
-            .chain_update(text)
-            .finalize()
-    });
+/// network. Never 127.0.y.z, which other programs use, nor the broadcast address. `secret` is known
+/// only to this process, so that no peer can choose its loopback address.
+pub(crate) fn loopback(secret: &impl BuildHasher, peer: IpAddr) -> Ipv4Addr {
+    let [owner, group] = networks(peer).map(|network| secret.hash_one(network).to_be_bytes());
     Ipv4Addr::new(127, 1 + group[0] % 254, owner[0], 1 + owner[1] % 254)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hash::{BuildHasherDefault, DefaultHasher, RandomState};
 
     #[test]
     fn mapped_ipv4_addresses_become_ipv4() {
@@ -58,7 +51,8 @@ mod tests {
 
     #[test]
     fn loopback_addresses_follow_the_network_group() {
-        let of = |address: &str| loopback(&[7; 32], address.parse().unwrap()).octets();
+        let secret = BuildHasherDefault::<DefaultHasher>::default();
+        let of = |address: &str| loopback(&secret, address.parse().unwrap()).octets();
         assert_eq!(of("203.0.113.5"), of("203.0.113.5"));
         assert_eq!(of("203.0.113.5"), of("::ffff:203.0.113.5"));
         assert_eq!(of("203.0.113.5")[..2], of("203.0.200.9")[..2]);
@@ -67,7 +61,7 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(
             of("203.0.113.5"),
-            loopback(&[8; 32], "203.0.113.5".parse().unwrap()).octets()
+            loopback(&RandomState::new(), "203.0.113.5".parse().unwrap()).octets()
         );
         for last in 0..=255_u8 {
             let [a, x, _, z] = of(&format!("{last}.1.2.{last}"));

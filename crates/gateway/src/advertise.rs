@@ -2,7 +2,7 @@
 //! and `addrv2` that are its own address.
 
 use crate::reader::Reader;
-use crate::settings::ParseError;
+use crate::settings::{ParseError, Settings};
 use data_encoding::BASE32_NOPAD_NOCASE;
 use packetlane::bitcoin::message::MessageType;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -113,8 +113,13 @@ pub(crate) struct OwnAddresses<'a> {
 }
 
 impl<'a> OwnAddresses<'a> {
-    pub(crate) fn new(external: &'a [NodeAddress], peer: Option<PeerVersion>) -> Self {
-        Self { external, peer }
+    /// `None` if the settings say that nothing is advertised. What a peer sees counts only if the
+    /// gateway accepts peers.
+    pub(crate) fn new(settings: &'a Settings, peer: Option<PeerVersion>) -> Option<Self> {
+        settings.advertise.then_some(Self {
+            external: &settings.external,
+            peer: peer.filter(|_| !settings.inbound.is_empty()),
+        })
     }
 
     fn have(&self, address: NodeAddress) -> bool {

@@ -1,7 +1,6 @@
 //! The gateway and its threads.
 
 use crate::account::Turns;
-use crate::address::Secret;
 use crate::budget::Usage;
 use crate::dial::{Resolver, check_foreign, lock};
 use crate::event::{Event, NodeState, Peer};
@@ -131,11 +130,7 @@ impl Gateway {
         let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
         let passed = passed.map_err(GatewayError::System)?;
         let settings = checked(settings)?;
-        let mut secret = Secret::default();
-        getrandom::fill(&mut secret)
-            .map_err(|error| GatewayError::System(io::Error::other(error)))?;
         let shared = Arc::new(Shared {
-            secret,
             nodes: Mutex::new(vec![NodeState::Unknown; settings.inbound.len()]),
             resolver: Arc::new(resolver),
             ..Shared::default()

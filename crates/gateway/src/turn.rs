@@ -10,7 +10,7 @@ use crate::link::Close;
 use crate::proxy_protocol::header;
 use crate::settings::PeerSource;
 use crate::socks::Target;
-use crate::translate::Frames;
+use crate::translate::{Frames, frame};
 use crate::worker::Worker;
 use packetlane::bitcoin::v1;
 use std::time::Instant;
@@ -98,7 +98,7 @@ impl Worker {
         let before = Instant::now();
         self.settings.engine.open(&mut self.turn.incoming);
         self.turns.encryption += before.elapsed();
-        let mut frames = Frames::default();
+        let mut frames = Frames::new();
         for &number in numbers {
             let limits = &self.settings.limits;
             if let Some(link) = self.links.get_mut(number)
@@ -110,12 +110,12 @@ impl Worker {
         let links = &mut self.links;
         let magic = self.settings.network.magic();
         let before = Instant::now();
-        frames.write(
+        frame(
+            frames,
             &self.turn.hasher,
             |number, message_type, payload, checksum| {
-                let to_node = links[number].to_node.end();
-                v1::Message::new(message_type, payload)
-                    .encode_with_checksum(magic, checksum, to_node);
+                let message = v1::Message::new(message_type, payload);
+                message.encode_with_checksum(magic, checksum, links[number].to_node.end());
             },
         );
         self.turns.framing += before.elapsed();

@@ -2,7 +2,7 @@
 //! ready, `lifecycle.rs` how links begin and end.
 
 use crate::account::{Traffic, Turns, cpu_time, kernel_time};
-use crate::address::{Secret, canonical, loopback};
+use crate::address::{canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
 use crate::dial::{KnownV1, LookupResult, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState, Peer};
@@ -16,6 +16,7 @@ use packetlane::sha256d::Hasher;
 use packetlane::{OpenBatch, SealBatch};
 use slab::Slab;
 use std::fmt;
+use std::hash::RandomState;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -39,7 +40,7 @@ pub(crate) type Request = Box<dyn FnOnce(&mut Worker) + Send>;
 /// What all threads of a gateway share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    pub(crate) secret: Secret,
+    pub(crate) secret: RandomState,
     pub(crate) known: Mutex<KnownV1>,
     pub(crate) reserved_fd: Mutex<ReservedFd>,
     pub(crate) budget: Arc<Budget>,

@@ -56,7 +56,7 @@ pub(crate) enum Stage {
     /// The node sends a SOCKS request.
     ReadingSocksRequest(socks::Server),
     /// The target's name is being looked up. Dropping the handle cancels the lookup.
-    Resolving(Arc<()>),
+    Resolving(#[expect(dead_code, reason = "dropping it matters")] Arc<()>),
     /// The peer's socket, or that of a proxy, is connecting.
     Connecting,
     /// An upstream proxy is connecting; with the bytes received from it.
@@ -439,14 +439,14 @@ impl Link {
         let Codec::V1(to_peer, streams) = &mut self.codec else {
             return;
         };
-        let own = own_addresses(settings, self.peer_version);
+        let own = OwnAddresses::new(settings, self.peer_version);
         streams[1].relay(
             settings.network.magic(),
             bytes,
             &mut self.account.sent,
             to_peer.end(),
-            |message_type, len| settings.advertise && may_change(message_type, len),
-            |message| own.advertise(message.message_type, message.payload),
+            |message_type, len| own.is_some() && may_change(message_type, len),
+            |message| own?.advertise(message.message_type, message.payload),
         );
     }
 
@@ -572,7 +572,7 @@ impl Link {
             if self.peer_version.is_none() && PeerVersion::is_in(message_type, payload.len()) {
                 self.peer_version = PeerVersion::parse(payload);
             }
-            frames.push(number, message_type, payload);
+            frames.push((number, message_type, payload));
             waiting += v1::Message::HEADER_LEN + payload.len();
             self.account.received.count(message_type, payload.len());
         }
@@ -619,7 +619,7 @@ impl Link {
             return Ok(());
         }
         let sent = &mut self.account.sent;
-        let own = own_addresses(settings, self.peer_version);
+        let own = OwnAddresses::new(settings, self.peer_version);
         let mut decoder = v1::Decoder::new(settings.network.magic());
         let mut rest = &self.from_node[..];
         self.has_message = false;
@@ -632,11 +632,8 @@ impl Link {
             let Some(message) = message else {
                 break;
             };
-            let with = settings
-                .advertise
-                .then(|| own.advertise(message.message_type, message.payload))
-                .flatten();
-            let payload = with.as_deref().unwrap_or(message.payload);
+            let changed = own.and_then(|own| own.advertise(message.message_type, message.payload));
+            let payload = changed.as_deref().unwrap_or(message.payload);
             connection
                 .push_message(outgoing, message.message_type, payload)
                 .map_err(Close::Protocol)?;
@@ -737,10 +734,4 @@ impl Link {
             false => Close::Peer,
         })
     }
-}
-
-/// What a peer sees counts only if the gateway accepts peers.
-fn own_addresses(settings: &Settings, peer: Option<PeerVersion>) -> OwnAddresses<'_> {
-    let peer = peer.filter(|_| !settings.inbound.is_empty());
-    OwnAddresses::new(&settings.external, peer)
 }
