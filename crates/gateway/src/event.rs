@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::budget::{Direction, Refusal};
-use crate::link::{Close, Link, Transport};
+use crate::link::{Close, Transport};
 use crate::socks::Target;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,20 +33,18 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What is known of a link's peer.
-    pub(crate) fn of(link: &Link) -> Self {
-        let mut account = link.account.clone();
-        account.received.ignored = link.ignored();
+    /// A peer of which nothing more is known.
+    pub(crate) fn new(id: u64, address: Target, direction: Direction) -> Self {
         Self {
-            id: link.id,
-            address: link.address.clone(),
-            node_address: link.node_address,
-            direction: link.direction(),
-            transport: link.transport(),
-            session_id: link.session().map(|session| *session.id()),
-            decoys: link.session().map_or(0, |session| session.inbound.decoys()),
-            age: link.started.elapsed(),
-            account,
+            id,
+            address,
+            node_address: None,
+            direction,
+            transport: Transport::Unknown,
+            session_id: None,
+            decoys: 0,
+            age: Duration::ZERO,
+            account: Account::default(),
         }
     }
 }

@@ -189,11 +189,8 @@ impl Gateway {
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
         let peers = self.ask(|worker| {
-            worker
-                .links
-                .iter()
-                .map(|(_, link)| Peer::of(link))
-                .collect::<Vec<_>>()
+            let links = worker.links.iter();
+            links.map(|(_, link)| link.snapshot()).collect::<Vec<_>>()
         });
         peers.flatten().collect()
     }
@@ -232,7 +229,7 @@ impl Gateway {
         let settings = checked(settings)?;
         for thread in &self.threads {
             let settings = settings.clone();
-            thread.send(|worker| worker.settings = settings);
+            thread.send(move |worker| worker.settings = settings);
         }
         self.settings = settings;
         Ok(())

@@ -1,6 +1,5 @@
 //! How a link begins and ends: accepting, connecting, handshakes, the fallback to v1, closing.
 
-use crate::account::Account;
 use crate::address::canonical;
 use crate::budget::{Direction, Refusal};
 use crate::dial::{Origin, connect, is_onion, lock};
@@ -84,17 +83,7 @@ impl Worker {
 
     /// Reports a connection that never became a link.
     fn refuse(&mut self, kind: ListenerKind, from: SocketAddr, refusal: Refusal) {
-        let peer = Peer {
-            id: 0,
-            address: Target::Address(from),
-            node_address: None,
-            direction: kind.direction(),
-            transport: Transport::Unknown,
-            session_id: None,
-            decoys: 0,
-            age: Duration::ZERO,
-            account: Account::default(),
-        };
+        let peer = Peer::new(0, Target::Address(from), kind.direction());
         (self.event_sink)(&peer, &Event::Refused(refusal));
     }
 
@@ -138,8 +127,8 @@ impl Worker {
         let _ = socket.set_nodelay(true);
         let id = self.next_id;
         self.next_id += self.settings.workers.get() as u64;
-        let link = Link::new(id, permit, inbound, Target::Address(address), stage);
-        let number = self.links.insert(link);
+        let info = Peer::new(id, Target::Address(address), direction);
+        let number = self.links.insert(Link::new(info, permit, inbound, stage));
         let link = &mut self.links[number];
         let side = match direction {
             Direction::Inbound => &mut link.peer,
@@ -159,7 +148,7 @@ impl Worker {
     /// Continues after the PROXY protocol header told the peer's address.
     fn proxy_header_read(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
-        let Target::Address(from) = link.address else {
+        let Target::Address(from) = link.info.address else {
             return Ok(());
         };
         let admitted = match self.settings.admits(from.ip()) {
@@ -219,7 +208,7 @@ impl Worker {
                 link.credentials = server.credentials.take();
                 link.only_resolves = matches!(request, SocksRequest::Resolve(_));
                 let (SocksRequest::Connect(target) | SocksRequest::Resolve(target)) = request;
-                link.address = target;
+                link.info.address = target;
                 self.dial(number)
             }
             Stage::Connecting => {
@@ -232,7 +221,7 @@ impl Worker {
                 let Codec::V1(to_peer, _) = &mut link.codec else {
                     return Ok(());
                 };
-                let (target, credentials) = (link.address.clone(), link.credentials.clone());
+                let (target, credentials) = (link.info.address.clone(), link.credentials.clone());
                 let client = socks::Client::new(target, credentials, to_peer.end());
                 link.stage = Stage::ProxyHandshake(client, Vec::new());
                 link.write_peer(&self.turn.outgoing)
@@ -262,8 +251,7 @@ impl Worker {
                 let magic = self.settings.network.magic();
                 let seen = link.from_node.len().min(magic.len());
                 if link.from_node[..seen] != magic[..seen] {
-                    link.node_speaks_v2 = true;
-                    link.relay_v1(&[], &self.settings);
+                    link.relay_v1(&[], Transport::NodeV2, &self.settings);
                 } else if seen == magic.len() || link.attempt_started.elapsed() > NODE_PATIENCE {
                     link.attempt_started = Instant::now();
                     return self.start_handshake(number, Connection::initiator);
@@ -280,12 +268,12 @@ impl Worker {
     fn dial(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
         let settings = &self.settings;
-        let is_onion = matches!(&link.address, Target::Name(name, _) if is_onion(name));
+        let is_onion = matches!(&link.info.address, Target::Name(name, _) if is_onion(name));
         let proxy = match is_onion {
             true => settings.tor.or(settings.proxy),
             false => settings.proxy,
         };
-        match (&link.address, proxy) {
+        match (&link.info.address, proxy) {
             (&Target::Address(address), _) if link.only_resolves => {
                 Err(self.resolved(number, &[address]))
             }
@@ -306,7 +294,7 @@ impl Worker {
             (Target::Name(..), None) if is_onion => Err(Close::NoTor),
             (&Target::Address(address), None) => self.connect_peer(number, address),
             (Target::Name(name, port), None) => {
-                let (id, results) = (link.id, self.lookups.0.clone());
+                let (id, results) = (link.info.id, self.lookups.0.clone());
                 let waker = Arc::clone(&self.reactor.waker);
                 let lookup = self.shared.resolver.request(name, *port, move |addresses| {
                     let _ = results.send((id, number, addresses));
@@ -356,10 +344,10 @@ impl Worker {
     fn reached(&mut self, number: usize) -> Result<(), Close> {
         let now = Instant::now();
         let link = &mut self.links[number];
-        link.fell_back |=
-            link.may_speak_v1(&self.settings) && lock(&self.shared.known).has(&link.address, now);
+        link.fell_back |= link.may_speak_v1(&self.settings)
+            && lock(&self.shared.known).has(&link.info.address, now);
         match link.fell_back {
-            true => link.relay_v1(&[], &self.settings),
+            true => link.relay_v1(&[], Transport::V1, &self.settings),
             false => link.stage = Stage::AwaitingNode,
         }
         link.attempt_started = now;
@@ -374,7 +362,7 @@ impl Worker {
     pub(crate) fn finish_lookups(&mut self) {
         while let Ok((id, number, found)) = self.lookups.1.try_recv() {
             // The link may have ended, and another may have its number.
-            let Some(link) = self.links.get_mut(number).filter(|link| link.id == id) else {
+            let Some(link) = self.links.get_mut(number).filter(|link| link.info.id == id) else {
                 continue;
             };
             let connecting = match found {
@@ -429,7 +417,7 @@ impl Worker {
         link.codec = Codec::v1();
         link.stage = Stage::Connecting;
         link.next_addresses.clear();
-        (self.event_sink)(&Peer::of(link), &Event::FellBack);
+        (self.event_sink)(&link.snapshot(), &Event::FellBack);
         match link.route {
             Some(route) => self.connect_peer(number, route),
             None => Ok(()),
@@ -458,9 +446,9 @@ impl Worker {
     /// Closes a link's sockets and removes it. Returns its last snapshot.
     fn remove(&mut self, number: usize) -> Option<Peer> {
         let link = self.links.try_remove(number)?;
-        self.memory.change(link.direction(), link.held, 0);
-        self.turns.add(&link.account, link.ignored());
-        Some(Peer::of(&link))
+        self.memory.change(link.info.direction, link.held, 0);
+        self.turns.add(&link.info.account, link.ignored());
+        Some(link.snapshot())
     }
 }
 

@@ -1,11 +1,10 @@
-//! The event queue of a thread, and the links that may have something to do.
+//! The event queue of a thread.
 
-use crate::link::{Close, End, Link, Side};
+use crate::link::{Close, End, Side};
 use crate::settings::Settings;
 use mio::event::Source;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
-use slab::Slab;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,19 +52,13 @@ impl Subject {
 pub(crate) struct Reactor {
     poll: Poll,
     pub(crate) waker: Arc<Waker>,
-    /// Links that may have something to read or write.
-    ready: Vec<usize>,
 }
 
 impl Reactor {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        Ok(Self {
-            poll,
-            waker,
-            ready: Vec::new(),
-        })
+        Ok(Self { poll, waker })
     }
 
     /// Reports from now on when a listener has a connection.
@@ -104,25 +97,5 @@ impl Reactor {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             result => result,
         }
-    }
-
-    /// Schedules a link for the next turn.
-    pub(crate) fn wake(&mut self, number: usize, link: &mut Link) {
-        if !std::mem::replace(&mut link.is_ready, true) {
-            self.ready.push(number);
-        }
-    }
-
-    pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// The links that are scheduled, each once: a link may have ended, and a new one with its number
-    /// may be listed twice.
-    pub(crate) fn take_ready(&mut self, links: &mut Slab<Link>) -> Vec<usize> {
-        let is_waiting = |link: &mut Link| std::mem::take(&mut link.is_ready);
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.retain(|&number| links.get_mut(number).is_some_and(is_waiting));
-        ready
     }
 }

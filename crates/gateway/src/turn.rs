@@ -5,8 +5,8 @@
 use crate::account::Turns;
 use crate::budget::Direction;
 use crate::dial::{connect, lock};
-use crate::event::{Event, Peer};
-use crate::link::Close;
+use crate::event::Event;
+use crate::link::{Close, Link};
 use crate::proxy_protocol::header;
 use crate::settings::PeerSource;
 use crate::socks::Target;
@@ -25,13 +25,19 @@ impl Worker {
     /// the next turn.
     pub(crate) fn run_turn(&mut self) -> Vec<usize> {
         let now = Instant::now();
-        let mut all = self.reactor.take_ready(&mut self.links);
+        let mut all = std::mem::take(&mut self.ready);
+        // Each once: a link may have ended, and a new one with its number may be listed twice.
+        let is_ready = |link: &mut Link| std::mem::take(&mut link.is_ready);
+        all.retain(|&number| self.links.get_mut(number).is_some_and(is_ready));
         let links = &self.links;
         // Established links first, then the node's own connections that are being set up. So any
         // number of strangers cannot delay either.
         all.sort_by_key(|&number| {
             let link = &links[number];
-            (!link.is_relaying(), link.direction() == Direction::Inbound)
+            (
+                !link.is_relaying(),
+                link.info.direction == Direction::Inbound,
+            )
         });
         let relaying = all.partition_point(|&number| links[number].is_relaying());
         let limit = all.len().min(relaying + MAX_SETUPS);
@@ -88,8 +94,8 @@ impl Worker {
                 let mut known = lock(&self.shared.known);
                 match version.has_v2() {
                     // Something else was wrong with the attempt over v2.
-                    true => known.remove(&link.address),
-                    false => known.add(&link.address, now),
+                    true => known.remove(&link.info.address),
+                    false => known.add(&link.info.address, now),
                 }
             }
         }
@@ -147,9 +153,9 @@ impl Worker {
             link.is_connected = true;
             if inbound.is_some() {
                 let socket = link.node.socket();
-                link.node_address = socket.and_then(|socket| socket.local_addr().ok());
+                link.info.node_address = socket.and_then(|socket| socket.local_addr().ok());
             }
-            (self.event_sink)(&Peer::of(link), &Event::Connected);
+            (self.event_sink)(&link.snapshot(), &Event::Connected);
         }
         self.links[number].write_node()
     }
@@ -161,7 +167,7 @@ impl Worker {
         let settings = |index: usize| self.settings.inbound.get(index);
         if link.node.socket().is_none()
             && let (Some(inbound), Target::Address(from)) =
-                (link.inbound.and_then(settings), &link.address)
+                (link.inbound.and_then(settings), &link.info.address)
         {
             let (node, origin) = self.shared.route_to_node(inbound, *from);
             if inbound.source == PeerSource::ProxyProtocol {

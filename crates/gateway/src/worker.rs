@@ -107,6 +107,8 @@ pub(crate) struct Worker {
     /// When they will be closed, after they stopped accepting.
     pub(crate) listeners_close: Option<Instant>,
     pub(crate) links: Slab<Link>,
+    /// Links that may have something to read or write.
+    pub(crate) ready: Vec<usize>,
     /// Results of name lookups.
     pub(crate) lookups: (Sender<LinkLookup>, Receiver<LinkLookup>),
     /// The next peer id. Each thread counts in steps of the number of threads.
@@ -176,6 +178,7 @@ impl Thread {
             listeners,
             listeners_close: None,
             links: Slab::new(),
+            ready: Vec::new(),
             lookups: channel(),
             next_id: 1 + number,
             turn: Turn {
@@ -218,7 +221,7 @@ impl Worker {
             || self.state == RunState::Draining
                 && !(self.links.is_empty() && self.listeners.is_empty())
         {
-            let may_wait = !self.reactor.has_ready()
+            let may_wait = self.ready.is_empty()
                 && !self.listeners.iter().any(|listener| listener.has_more)
                 && self.next_swept >= self.links.capacity();
             let wait = match (may_wait, self.listeners_close) {
@@ -271,7 +274,7 @@ impl Worker {
         self.turns.kernel = self.turns.kernel.max(kernel_time());
         let mut turns = self.turns.clone();
         for (_, link) in &self.links {
-            turns.add(&link.account, link.ignored());
+            turns.add(&link.info.account, link.ignored());
         }
         *lock(&self.published) = turns;
     }
@@ -285,7 +288,7 @@ impl Worker {
                         End::Peer => link.peer.mark(event),
                         End::Node => link.node.mark(event),
                     }
-                    self.reactor.wake(number, link);
+                    self.wake(number);
                 }
             }
             Some(Subject::Listener(index)) => {
@@ -299,8 +302,10 @@ impl Worker {
 
     /// Schedules a link for the next turn.
     pub(crate) fn wake(&mut self, number: usize) {
-        if let Some(link) = self.links.get_mut(number) {
-            self.reactor.wake(number, link);
+        if let Some(link) = self.links.get_mut(number)
+            && !std::mem::replace(&mut link.is_ready, true)
+        {
+            self.ready.push(number);
         }
     }
 
@@ -318,7 +323,7 @@ impl Worker {
                 link.trim(now);
                 link.hold(&mut self.memory);
             }
-            let is_its = |link: &Link| link.direction() == direction;
+            let is_its = |link: &Link| link.info.direction == direction;
             while self.memory.is_over(direction, &limits, threads) {
                 let links = self.links.iter().filter(|(_, link)| is_its(link));
                 let Some((number, _)) = links.max_by_key(|(_, link)| link.held) else {
@@ -342,9 +347,9 @@ impl Worker {
         for &number in in_turn {
             if let Some(link) = links.get_mut(number) {
                 let share = u128::from(weight(link)) * cpu.as_nanos() / u128::from(all.max(1));
-                link.account.cpu += Duration::from_nanos(share as u64);
+                link.info.account.cpu += Duration::from_nanos(share as u64);
                 (link.peer.calls, link.node.calls) = (0, 0);
-                let bytes = link.account.received.bytes + link.account.sent.bytes;
+                let bytes = link.info.account.received.bytes + link.info.account.sent.bytes;
                 link.permit.count_bytes((bytes - link.counted) as usize);
                 link.counted = bytes;
             }
@@ -364,7 +369,7 @@ impl Worker {
             if let Some(close) = link.check_timeouts(now, &self.settings) {
                 self.close(number, close);
             } else if matches!(link.stage, Stage::AwaitingNode) || link.is_throttled {
-                self.reactor.wake(number, link);
+                self.wake(number);
             }
         }
         self.next_swept = end;
@@ -373,6 +378,6 @@ impl Worker {
 
 /// A link's weight in the split of a turn's CPU time.
 fn weight(link: &Link) -> u64 {
-    let bytes = link.account.received.bytes + link.account.sent.bytes;
+    let bytes = link.info.account.received.bytes + link.info.account.sent.bytes;
     u64::from(link.calls()) * SYSCALL_COST + (bytes - link.counted)
 }

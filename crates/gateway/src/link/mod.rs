@@ -6,10 +6,10 @@ mod side;
 pub use close::Close;
 pub(crate) use side::{End, READ_LEN, Scratch, Side};
 
-use crate::account::Account;
 use crate::advertise::{OwnAddresses, PeerVersion, may_change};
 use crate::budget::{Direction, Memory, Permit};
 use crate::dial::is_onion;
+use crate::event::Peer;
 use crate::proxy_protocol::{Progress, ProxyProtocolError, parse};
 use crate::queue::Queue;
 use crate::settings::{Inbound, Limits, Settings, V2Only};
@@ -97,13 +97,11 @@ pub(crate) enum Retry {
 /// One peer and its connection to the node.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Unique among all links, past and present.
-    pub(crate) id: u64,
+    /// What is told about the peer, as far as it is kept: see [`Link::snapshot`].
+    pub(crate) info: Peer,
     /// The index in [`Settings::inbound`] of where the peer connected. `None` if the node connects to
     /// the peer.
     pub(crate) inbound: Option<usize>,
-    /// The address that connected, or the target that the node asked for.
-    pub(crate) address: Target,
     /// Its slot in the budget of connections.
     pub(crate) permit: Permit,
     pub(crate) stage: Stage,
@@ -114,10 +112,6 @@ pub(crate) struct Link {
     pub(crate) node: Side,
     /// Further addresses of the peer's name, in reverse order.
     pub(crate) next_addresses: Vec<SocketAddr>,
-    /// The address under which the node sees an inbound peer.
-    pub(crate) node_address: Option<SocketAddr>,
-    /// Whether the node's first bytes were not v1.
-    pub(crate) node_speaks_v2: bool,
     /// Whether the node has sent anything.
     pub(crate) node_has_sent: bool,
     /// Whether the peer's handshake is done and the node has answered.
@@ -153,7 +147,6 @@ pub(crate) struct Link {
     last_send_progress: (Instant, u64),
     /// The link's memory as last added to the budget.
     pub(crate) held: usize,
-    pub(crate) account: Account,
     /// Bytes in both directions whose CPU time is charged already.
     pub(crate) counted: u64,
     /// Whether the link is scheduled for the next turn.
@@ -164,18 +157,11 @@ pub(crate) struct Link {
 
 impl Link {
     /// A link whose [sides](Side) have no sockets yet.
-    pub(crate) fn new(
-        id: u64,
-        permit: Permit,
-        inbound: Option<usize>,
-        address: Target,
-        stage: Stage,
-    ) -> Self {
+    pub(crate) fn new(info: Peer, permit: Permit, inbound: Option<usize>, stage: Stage) -> Self {
         let now = Instant::now();
         Self {
-            id,
+            info,
             inbound,
-            address,
             permit,
             owes_reply: matches!(stage, Stage::ReadingSocksRequest(_)),
             stage,
@@ -183,8 +169,6 @@ impl Link {
             peer: Side::new(End::Peer, None),
             node: Side::new(End::Node, None),
             next_addresses: Vec::new(),
-            node_address: None,
-            node_speaks_v2: false,
             node_has_sent: false,
             is_connected: false,
             route: None,
@@ -202,18 +186,19 @@ impl Link {
             last_received: now,
             last_send_progress: (now, 0),
             held: 0,
-            account: Account::default(),
             counted: 0,
             is_ready: false,
             is_throttled: false,
         }
     }
 
-    pub(crate) fn direction(&self) -> Direction {
-        match self.inbound {
-            Some(_) => Direction::Inbound,
-            None => Direction::Outbound,
-        }
+    /// What is known of the peer now.
+    pub(crate) fn snapshot(&self) -> Peer {
+        let mut peer = self.info.clone();
+        peer.age = self.started.elapsed();
+        peer.decoys = self.session().map_or(0, |session| session.inbound.decoys());
+        peer.account.received.ignored = self.ignored();
+        peer
     }
 
     /// System calls of this turn.
@@ -228,15 +213,6 @@ impl Link {
     /// Whether its packets go through the batches of a turn.
     pub(crate) fn is_batched(&self) -> bool {
         matches!(self.stage, Stage::Handshaking | Stage::Relaying)
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        match (&self.stage, &self.codec) {
-            (Stage::Relaying, Codec::V1(..)) if self.node_speaks_v2 => Transport::NodeV2,
-            (Stage::Relaying, Codec::V1(..)) => Transport::V1,
-            (Stage::Relaying, Codec::V2(_)) => Transport::V2,
-            _ => Transport::Unknown,
-        }
     }
 
     /// The session of a v2 peer, once the handshake is done.
@@ -290,7 +266,7 @@ impl Link {
     /// Counts what the link holds now.
     pub(crate) fn hold(&mut self, memory: &mut Memory) {
         let held = self.memory();
-        memory.change(self.direction(), self.held, held);
+        memory.change(self.info.direction, self.held, held);
         self.held = held;
     }
 
@@ -311,12 +287,12 @@ impl Link {
             }
             _ => false,
         };
-        is_closed && self.direction() == Direction::Inbound && !self.node_has_sent
+        is_closed && self.info.direction == Direction::Inbound && !self.node_has_sent
     }
 
     /// Whether v1 is allowed with the peer.
     pub(crate) fn may_speak_v1(&self, settings: &Settings) -> bool {
-        let v2_only = match self.direction() {
+        let v2_only = match self.info.direction {
             Direction::Inbound => settings.v2_only,
             Direction::Outbound => settings.outbound_v2_only,
         };
@@ -330,7 +306,7 @@ impl Link {
     /// Whether Tor encrypts the connection: to an onion service, or from one of this machine's own,
     /// whose peers come from its loopback address.
     fn is_encrypted_below(&self) -> bool {
-        match (&self.address, self.direction()) {
+        match (&self.info.address, self.info.direction) {
             (Target::Name(name, _), _) => is_onion(name),
             (Target::Address(from), Direction::Inbound) => from.ip().is_loopback(),
             (Target::Address(_), Direction::Outbound) => false,
@@ -357,17 +333,20 @@ impl Link {
 
     /// Whether the node has not accepted an inbound peer's connection yet.
     fn is_node_pending(&self) -> bool {
-        self.direction() == Direction::Inbound && self.node.socket().is_some() && !self.is_connected
+        self.info.direction == Direction::Inbound
+            && self.node.socket().is_some()
+            && !self.is_connected
     }
 
     /// Returns the timeout that has expired, if any; or that the settings deny the peer by now.
     pub(crate) fn check_timeouts(&mut self, now: Instant, settings: &Settings) -> Option<Close> {
         let limits = &settings.limits;
         let over = |then: Instant, most: Duration| now.saturating_duration_since(then) > most;
-        if self.to_peer() == 0 || self.account.sent.bytes != self.last_send_progress.1 {
-            self.last_send_progress = (now, self.account.sent.bytes);
+        if self.to_peer() == 0 || self.info.account.sent.bytes != self.last_send_progress.1 {
+            self.last_send_progress = (now, self.info.account.sent.bytes);
         }
-        if let (Direction::Inbound, Target::Address(from)) = (self.direction(), &self.address)
+        if let (Direction::Inbound, Target::Address(from)) =
+            (self.info.direction, &self.info.address)
             && !matches!(self.stage, Stage::ReadingProxyHeader(_))
             && !settings.admits(from.ip())
         {
@@ -406,9 +385,10 @@ impl Link {
         }
     }
 
-    /// Starts to relay the messages of a v1 peer. `received` is what it has sent already.
-    pub(crate) fn relay_v1(&mut self, received: &[u8], settings: &Settings) {
+    /// Starts to relay bytes unchanged. `received` is what the peer has sent already.
+    pub(crate) fn relay_v1(&mut self, received: &[u8], transport: Transport, settings: &Settings) {
         self.stage = Stage::Relaying;
+        self.info.transport = transport;
         self.codec = Codec::v1();
         let sent = std::mem::take(&mut self.from_node);
         self.relay_from_node(&sent, settings);
@@ -424,7 +404,7 @@ impl Link {
         streams[0].relay(
             settings.network.magic(),
             bytes,
-            &mut self.account.received,
+            &mut self.info.account.received,
             self.to_node.end(),
             PeerVersion::is_in,
             |message| {
@@ -443,7 +423,7 @@ impl Link {
         streams[1].relay(
             settings.network.magic(),
             bytes,
-            &mut self.account.sent,
+            &mut self.info.account.sent,
             to_peer.end(),
             |message_type, len| own.is_some() && may_change(message_type, len),
             |message| own?.advertise(message.message_type, message.payload),
@@ -461,7 +441,7 @@ impl Link {
                 Progress::Missing(missing) => missing,
                 Progress::Client(client) => {
                     if let Some(client) = client {
-                        self.address = Target::Address(client);
+                        self.info.address = Target::Address(client);
                     }
                     return Ok(true);
                 }
@@ -499,7 +479,7 @@ impl Link {
                 }
                 if len > 0 {
                     self.last_received = now;
-                    self.account.received.bytes += len as u64;
+                    self.info.account.received.bytes += len as u64;
                     self.relay_from_peer(&scratch[..len], settings);
                 }
                 return Ok(());
@@ -512,22 +492,26 @@ impl Link {
         };
         if len > 0 {
             self.last_received = now;
-            self.account.received.bytes += len as u64;
+            self.info.account.received.bytes += len as u64;
         }
         if len > 0 || connection.has_pending_input() {
             match connection.receive(incoming, len) {
-                Ok(_) if connection.session().is_some() => {
-                    // No event will report again what the node has sent during the handshake.
-                    self.has_message |=
-                        !matches!(self.stage, Stage::Relaying) && !self.from_node.is_empty();
-                    self.stage = Stage::Relaying;
+                Ok(_) => {
+                    if let Stage::Handshaking = self.stage
+                        && let Some(session) = connection.session()
+                    {
+                        self.stage = Stage::Relaying;
+                        self.info.transport = Transport::V2;
+                        self.info.session_id = Some(*session.id());
+                        // No event will report again what the node has sent during the handshake.
+                        self.has_message |= !self.from_node.is_empty();
+                    }
                 }
-                Ok(_) => {}
                 Err(ConnectionError::V1 { .. }) if !self.may_speak_v1(settings) => {
                     return Err(Close::V1);
                 }
                 Err(ConnectionError::V1 { received: bytes }) => {
-                    self.relay_v1(&bytes, settings);
+                    self.relay_v1(&bytes, Transport::V1, settings);
                     return Ok(());
                 }
                 Err(error) => return Err(Close::Protocol(error)),
@@ -574,7 +558,10 @@ impl Link {
             }
             frames.push((number, message_type, payload));
             waiting += v1::Message::HEADER_LEN + payload.len();
-            self.account.received.count(message_type, payload.len());
+            self.info
+                .account
+                .received
+                .count(message_type, payload.len());
         }
         connection.defer(incoming).map_err(open)
     }
@@ -618,7 +605,7 @@ impl Link {
         if !has_session || self.from_node.is_empty() {
             return Ok(());
         }
-        let sent = &mut self.account.sent;
+        let sent = &mut self.info.account.sent;
         let own = OwnAddresses::new(settings, self.peer_version);
         let mut decoder = v1::Decoder::new(settings.network.magic());
         let mut rest = &self.from_node[..];
@@ -672,7 +659,7 @@ impl Link {
                 }
             }
         }
-        self.account.sent.bytes += (before - self.to_peer()) as u64;
+        self.info.account.sent.bytes += (before - self.to_peer()) as u64;
         Ok(())
     }
 
