@@ -137,34 +137,16 @@ impl<'a> OwnAddresses<'a> {
                 *services = (u64::from_le_bytes(*services) | NODE_P2P_V2).to_le_bytes();
                 Some(payload)
             }
-            "addr" => self.advertise_addr(payload),
-            "addrv2" => self.advertise_addrv2(payload),
+            "addr" => self.advertise_entries(payload, false),
+            "addrv2" => self.advertise_entries(payload, true),
             _ => None,
         }
     }
 
-    /// Entries of 30 bytes: time (4), services (8), IP (16), port (2, big-endian).
-    fn advertise_addr(&self, payload: &[u8]) -> Option<Vec<u8>> {
-        let mut rest = Reader(payload);
-        let count = rest.compact_size().filter(|count| *count <= MAX_ENTRIES)?;
-        let mut changed = None;
-        for _ in 0..count {
-            rest.take(4)?;
-            let at = payload.len() - rest.0.len();
-            let services = u64::from_le_bytes(rest.array()?);
-            let ip = Ipv6Addr::from(rest.array::<16>()?).to_canonical();
-            let port = u16::from_be_bytes(rest.array()?);
-            if self.have(NodeAddress::Ip((ip, port).into())) {
-                let payload = changed.get_or_insert_with(|| payload.to_vec());
-                payload[at..at + 8].copy_from_slice(&(services | NODE_P2P_V2).to_le_bytes());
-            }
-        }
-        changed
-    }
-
-    /// Entries of BIP155: time (4 bytes), services (CompactSize), network id (1), address (with its
-    /// length), port (2, big-endian).
-    fn advertise_addrv2(&self, payload: &[u8]) -> Option<Vec<u8>> {
+    /// Entries have a time (4 bytes), services, an address and a port (2, big-endian). In `addr`,
+    /// services take 8 bytes and addresses 16. In `addrv2` (BIP155), services are a CompactSize, and
+    /// addresses begin with their network id (1) and length.
+    fn advertise_entries(&self, payload: &[u8], is_v2: bool) -> Option<Vec<u8>> {
         let mut rest = Reader(payload);
         let count = rest.compact_size().filter(|count| *count <= MAX_ENTRIES)?;
         // What has been read is copied here as soon as an entry is changed.
@@ -172,13 +154,21 @@ impl<'a> OwnAddresses<'a> {
         for _ in 0..count {
             rest.take(4)?;
             let at = payload.len() - rest.0.len();
-            let services = rest.compact_size()?;
+            let services = match is_v2 {
+                true => rest.compact_size()?,
+                false => u64::from_le_bytes(rest.array()?),
+            };
             let after = payload.len() - rest.0.len();
-            let network = rest.byte()?;
-            let len = rest.compact_size().filter(|len| *len <= MAX_ADDRESS_LEN)?;
-            let address = rest.take(len as usize)?;
+            let (network, address) = match is_v2 {
+                true => {
+                    let network = rest.byte()?;
+                    let len = rest.compact_size().filter(|len| *len <= MAX_ADDRESS_LEN)?;
+                    (network, rest.take(len as usize)?)
+                }
+                false => (IPV6, rest.take(16)?),
+            };
             let port = u16::from_be_bytes(rest.array()?);
-            let ip = |ip: IpAddr| NodeAddress::Ip((ip, port).into());
+            let ip = |ip: IpAddr| NodeAddress::Ip((ip.to_canonical(), port).into());
             let address = match network {
                 IPV4 => ip(<[u8; 4]>::try_from(address).ok()?.into()),
                 IPV6 => ip(<[u8; 16]>::try_from(address).ok()?.into()),
@@ -187,7 +177,10 @@ impl<'a> OwnAddresses<'a> {
             };
             if self.have(address) {
                 changed.extend_from_slice(&payload[copied..at]);
-                put_compact_size(services | NODE_P2P_V2, &mut changed);
+                match (services | NODE_P2P_V2, is_v2) {
+                    (services, true) => put_compact_size(services, &mut changed),
+                    (services, false) => changed.extend(services.to_le_bytes()),
+                }
                 copied = after;
             }
         }

@@ -108,20 +108,15 @@ impl Connections {
         let is_rated = direction == Direction::Inbound && !ip.to_canonical().is_loopback();
         let (networks, none) = (networks(ip), Counts::default());
         let [address, group] = networks.map(|net| self.by_network.get(&net).unwrap_or(&none));
-        let Limits {
-            half_open_of,
-            connections_of,
-            connection_rate,
-            byte_rate,
-            ..
-        } = *limits;
+        let (half_open, open) = (limits.half_open_of, limits.connections_of);
+        let recent = limits.connection_rate;
         let checks = [
-            (address.half_open, half_open_of.address, HalfOpenAddress),
-            (group.half_open, half_open_of.group, HalfOpenGroup),
-            (address.open, connections_of.address, ConnectionsAddress),
-            (group.open, connections_of.group, ConnectionsGroup),
-            (address.recent, connection_rate.address, RateAddress),
-            (group.recent, connection_rate.group, RateGroup),
+            (address.half_open, half_open.address, HalfOpenAddress),
+            (group.half_open, half_open.group, HalfOpenGroup),
+            (address.open, open.address, ConnectionsAddress),
+            (group.open, open.group, ConnectionsGroup),
+            (address.recent, recent.address, RateAddress),
+            (group.recent, recent.group, RateGroup),
         ];
         // Only the limits on half-open connections are for all addresses, and for the node's own.
         let checks = if is_rated { &checks[..] } else { &checks[..2] };
@@ -130,7 +125,7 @@ impl Connections {
             return Err(*refusal);
         }
         // Without a limit, what has ended is forgotten at once.
-        let is_recent = is_rated && connection_rate != PerAddress::UNLIMITED;
+        let is_recent = is_rated && recent != PerAddress::UNLIMITED;
         let rates = networks.map(|network| {
             let counts = self.by_network.entry(network).or_default();
             counts.open += 1;
@@ -138,7 +133,7 @@ impl Connections {
             counts.recent += usize::from(is_recent);
             Arc::clone(&counts.rate)
         });
-        Ok((is_rated && byte_rate != PerAddress::UNLIMITED).then_some(rates))
+        Ok((is_rated && limits.byte_rate != PerAddress::UNLIMITED).then_some(rates))
     }
 
     /// Changes the counts of an address and of its network group.

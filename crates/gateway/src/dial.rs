@@ -91,10 +91,15 @@ pub(crate) fn connect(to: SocketAddr, origin: Origin) -> io::Result<TcpStream> {
     Ok(TcpStream::from_std(socket.into()))
 }
 
-/// Whether a name is of an onion service, in any spelling.
-pub(crate) fn is_onion(name: &str) -> bool {
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    name.ends_with(".onion")
+/// Whether a target is an onion service, in any spelling.
+pub(crate) fn is_onion(target: &Target) -> bool {
+    match target {
+        Target::Address(_) => false,
+        Target::Name(name, _) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            name.ends_with(".onion")
+        }
+    }
 }
 
 /// The addresses of a name: at least one, the preferred one first.

@@ -268,7 +268,7 @@ impl Worker {
     fn dial(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
         let settings = &self.settings;
-        let is_onion = matches!(&link.info.address, Target::Name(name, _) if is_onion(name));
+        let is_onion = is_onion(&link.info.address);
         let proxy = match is_onion {
             true => settings.tor.or(settings.proxy),
             false => settings.proxy,

@@ -12,7 +12,6 @@ use crate::settings::PeerSource;
 use crate::socks::Target;
 use crate::translate::{Frames, frame};
 use crate::worker::Worker;
-use packetlane::bitcoin::v1;
 use std::time::Instant;
 
 /// Maximum links per turn that are still in a stage before
@@ -116,14 +115,9 @@ impl Worker {
         let links = &mut self.links;
         let magic = self.settings.network.magic();
         let before = Instant::now();
-        frame(
-            frames,
-            &self.turn.hasher,
-            |number, message_type, payload, checksum| {
-                let message = v1::Message::new(message_type, payload);
-                message.encode_with_checksum(magic, checksum, links[number].to_node.end());
-            },
-        );
+        frame(frames, &self.turn.hasher, |number, message, checksum| {
+            message.encode_with_checksum(magic, checksum, links[number].to_node.end());
+        });
         self.turns.framing += before.elapsed();
         self.turn.incoming.clear();
         for &number in numbers {

@@ -292,24 +292,18 @@ impl Link {
 
     /// Whether v1 is allowed with the peer.
     pub(crate) fn may_speak_v1(&self, settings: &Settings) -> bool {
-        let v2_only = match self.info.direction {
-            Direction::Inbound => settings.v2_only,
-            Direction::Outbound => settings.outbound_v2_only,
+        let (v2_only, tor_encrypts) = match (self.info.direction, &self.info.address) {
+            // Tor delivers the peers of this machine's onion services from a loopback address.
+            (Direction::Inbound, from) => (
+                settings.v2_only,
+                matches!(from, Target::Address(from) if from.ip().is_loopback()),
+            ),
+            (Direction::Outbound, to) => (settings.outbound_v2_only, is_onion(to)),
         };
         match v2_only {
             None => true,
-            Some(V2Only::Clearnet) => self.is_encrypted_below(),
+            Some(V2Only::Clearnet) => tor_encrypts,
             Some(V2Only::All) => false,
-        }
-    }
-
-    /// Whether Tor encrypts the connection: to an onion service, or from one of this machine's own,
-    /// whose peers come from its loopback address.
-    fn is_encrypted_below(&self) -> bool {
-        match (&self.info.address, self.info.direction) {
-            (Target::Name(name, _), _) => is_onion(name),
-            (Target::Address(from), Direction::Inbound) => from.ip().is_loopback(),
-            (Target::Address(_), Direction::Outbound) => false,
         }
     }
 
@@ -329,13 +323,6 @@ impl Link {
             }
             _ => None,
         }
-    }
-
-    /// Whether the node has not accepted an inbound peer's connection yet.
-    fn is_node_pending(&self) -> bool {
-        self.info.direction == Direction::Inbound
-            && self.node.socket().is_some()
-            && !self.is_connected
     }
 
     /// Returns the timeout that has expired, if any; or that the settings deny the peer by now.
@@ -367,7 +354,8 @@ impl Link {
             false => limits.handshake,
         };
         let is_slow = over(self.attempt_started, limits.connect);
-        if is_slow && self.is_node_pending() {
+        let awaits_node = self.node.socket().is_some() && !self.is_connected;
+        if is_slow && awaits_node && self.info.direction == Direction::Inbound {
             Some(Close::NodeSocket(ErrorKind::TimedOut.into()))
         } else if is_slow && matches!(self.stage, Stage::Connecting) || retry == Some(Retry::V1) {
             Some(timed_out)
@@ -471,29 +459,25 @@ impl Link {
             return Ok(());
         }
         let peer = &mut self.peer;
-        let connection = match &mut self.codec {
-            Codec::V1(_, streams) => {
-                let len = peer.read(&mut scratch[..])?;
-                if peer.ended {
-                    streams[0].finish(self.to_node.end());
-                }
-                if len > 0 {
-                    self.last_received = now;
-                    self.info.account.received.bytes += len as u64;
-                    self.relay_from_peer(&scratch[..len], settings);
-                }
-                return Ok(());
-            }
-            Codec::V2(connection) => connection,
-        };
-        let len = match peer.readable {
-            true => peer.read(incoming.room(READ_LEN))?,
-            false => 0,
+        let len = match self.codec {
+            Codec::V1(..) => peer.read(&mut scratch[..])?,
+            Codec::V2(_) if peer.readable => peer.read(incoming.room(READ_LEN))?,
+            Codec::V2(_) => 0,
         };
         if len > 0 {
             self.last_received = now;
             self.info.account.received.bytes += len as u64;
         }
+        let connection = match &mut self.codec {
+            Codec::V1(_, streams) => {
+                if peer.ended {
+                    streams[0].finish(self.to_node.end());
+                }
+                self.relay_from_peer(&scratch[..len], settings);
+                return Ok(());
+            }
+            Codec::V2(connection) => connection,
+        };
         if len > 0 || connection.has_pending_input() {
             match connection.receive(incoming, len) {
                 Ok(_) => {
@@ -518,12 +502,11 @@ impl Link {
             }
         }
         if peer.ended && !connection.has_pending_input() {
-            let whole = ConnectionError::Closed {
-                within_packet: false,
-            };
-            let closed = connection.closed();
-            if closed != whole {
-                return Err(Close::Protocol(closed));
+            match connection.closed() {
+                ConnectionError::Closed {
+                    within_packet: false,
+                } => {}
+                closed => return Err(Close::Protocol(closed)),
             }
         }
         Ok(())
