@@ -210,7 +210,9 @@ impl Gateway {
         for thread in &self.threads {
             let to = to.clone();
             // Fails only if nobody waits for the answer any more.
-            thread.send(move |worker| drop(to.send(question(worker))));
+            thread
+                .requests
+                .send(move |worker| drop(to.send(question(worker))));
         }
         answers.into_iter()
     }
@@ -229,7 +231,9 @@ impl Gateway {
         let settings = checked(settings)?;
         for thread in &self.threads {
             let settings = settings.clone();
-            thread.send(move |worker| worker.settings = settings);
+            thread
+                .requests
+                .send(move |worker| worker.settings = settings);
         }
         self.settings = settings;
         Ok(())
@@ -274,7 +278,9 @@ impl Gateway {
     /// The first error of any thread.
     pub fn stop(&mut self) -> Result<(), GatewayError> {
         for thread in &self.threads {
-            thread.send(|worker| worker.state = RunState::Stopped);
+            thread
+                .requests
+                .send(|worker| worker.state = RunState::Stopped);
         }
         let ended = std::mem::take(&mut self.threads);
         ended

@@ -2,7 +2,7 @@
 
 use crate::address::canonical;
 use crate::budget::{Direction, Refusal};
-use crate::dial::{Origin, connect, is_onion, lock};
+use crate::dial::{LookupResult, Origin, connect, is_onion, lock};
 use crate::event::{Event, Peer};
 use crate::link::{Close, Codec, End, Link, Retry, Side, Stage, Transport};
 use crate::listener::{BACKLOG, ListenerKind};
@@ -13,7 +13,6 @@ use packetlane::bip324::{Connection, HandshakeConfig, HandshakeError};
 use socket2::SockRef;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a node that has asked for a peer may be silent before it is taken for one that speaks
@@ -294,12 +293,9 @@ impl Worker {
             (Target::Name(..), None) if is_onion => Err(Close::NoTor),
             (&Target::Address(address), None) => self.connect_peer(number, address),
             (Target::Name(name, port), None) => {
-                let (id, results) = (link.info.id, self.lookups.0.clone());
-                let waker = Arc::clone(&self.reactor.waker);
-                let lookup = self.shared.resolver.request(name, *port, move |addresses| {
-                    let _ = results.send((id, number, addresses));
-                    // If the wake-up fails, the answer is noticed within a second.
-                    let _ = waker.wake();
+                let (id, requests) = (link.info.id, self.requests.clone());
+                let lookup = self.shared.resolver.request(name, *port, move |found| {
+                    requests.send(move |worker| worker.looked_up(id, number, found));
                 });
                 link.stage = Stage::Resolving(lookup.map_err(Close::Name)?);
                 Ok(())
@@ -331,14 +327,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts connecting to the next address of the peer's name, if there is one.
-    fn connect_next(&mut self, number: usize) -> Result<(), Close> {
-        match self.links[number].next_addresses.pop() {
-            Some(address) => self.connect_peer(number, address),
-            None => Ok(()),
-        }
-    }
-
     /// Continues once TCP to the peer is connected: with v1 if that is known to be the only option,
     /// else with v2, once the node has shown that it speaks v1.
     fn reached(&mut self, number: usize) -> Result<(), Close> {
@@ -358,26 +346,25 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles finished name lookups.
-    pub(crate) fn finish_lookups(&mut self) {
-        while let Ok((id, number, found)) = self.lookups.1.try_recv() {
-            // The link may have ended, and another may have its number.
-            let Some(link) = self.links.get_mut(number).filter(|link| link.info.id == id) else {
-                continue;
-            };
-            let connecting = match found {
-                Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
-                Ok(addresses) => {
-                    link.next_addresses = addresses;
-                    link.next_addresses.reverse();
-                    self.connect_next(number)
-                }
-                Err(error) => Err(Close::Name(error)),
-            };
-            match connecting {
-                Ok(()) => self.wake(number),
-                Err(close) => self.close(number, close),
+    /// Continues with the addresses of the name of the link with this id and number.
+    fn looked_up(&mut self, id: u64, number: usize, found: LookupResult) {
+        // The link may have ended, and another may have its number.
+        let Some(link) = self.links.get_mut(number).filter(|link| link.info.id == id) else {
+            return;
+        };
+        let connecting = match found {
+            Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
+            Ok(mut addresses) => {
+                addresses.reverse();
+                let first = addresses.pop();
+                link.next_addresses = addresses;
+                first.map_or(Ok(()), |first| self.connect_peer(number, first))
             }
+            Err(error) => Err(Close::Name(error)),
+        };
+        match connecting {
+            Ok(()) => self.wake(number),
+            Err(close) => self.close(number, close),
         }
     }
 
@@ -398,30 +385,23 @@ impl Worker {
             && let Some(retry) = link.retry(&close, &self.settings)
         {
             link.peer = Side::new(End::Peer, None);
-            let tried = match retry {
-                Retry::NextAddress => self.connect_next(number),
-                Retry::V1 => self.fall_back(number),
+            let route = match retry {
+                Retry::NextAddress => link.next_addresses.pop(),
+                Retry::V1 => {
+                    link.fell_back = true;
+                    link.codec = Codec::v1();
+                    link.next_addresses.clear();
+                    (self.event_sink)(&link.snapshot(), &Event::FellBack);
+                    link.route
+                }
             };
-            match tried {
+            let Some(route) = route else { break };
+            match self.connect_peer(number, route) {
                 Ok(()) => return self.wake(number),
                 Err(error) => close = error,
             }
         }
         self.end(number, close);
-    }
-
-    /// Connects to a link's peer again, to speak v1.
-    fn fall_back(&mut self, number: usize) -> Result<(), Close> {
-        let link = &mut self.links[number];
-        link.fell_back = true;
-        link.codec = Codec::v1();
-        link.stage = Stage::Connecting;
-        link.next_addresses.clear();
-        (self.event_sink)(&link.snapshot(), &Event::FellBack);
-        match link.route {
-            Some(route) => self.connect_peer(number, route),
-            None => Ok(()),
-        }
     }
 
     pub(crate) fn end(&mut self, number: usize, mut close: Close) {

@@ -4,7 +4,7 @@
 use crate::account::{Traffic, Turns, cpu_time, kernel_time};
 use crate::address::{canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
-use crate::dial::{KnownV1, LookupResult, Origin, Resolver, lock};
+use crate::dial::{KnownV1, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState, Peer};
 use crate::link::{Close, End, Link, READ_LEN, Scratch, Stage};
 use crate::listener::{Listener, ReservedFd};
@@ -34,8 +34,24 @@ const MAX_SWEPT: usize = 256;
 /// write. Used to split a turn's CPU time among its links.
 const SYSCALL_COST: u64 = 4096;
 
-/// What a thread is asked to do with its worker; sent together with a wake-up.
-pub(crate) type Request = Box<dyn FnOnce(&mut Worker) + Send>;
+/// What a thread is asked to do with its worker.
+type Request = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// Sends requests to a thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    sender: Sender<Request>,
+    waker: Arc<Waker>,
+}
+
+impl Requests {
+    /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
+    pub(crate) fn send(&self, request: impl FnOnce(&mut Worker) + Send + 'static) {
+        let _ = self.sender.send(Box::new(request));
+        // If the wake-up fails, the thread sees the request within a second.
+        let _ = self.waker.wake();
+    }
+}
 
 /// What all threads of a gateway share.
 #[derive(Default)]
@@ -109,8 +125,6 @@ pub(crate) struct Worker {
     pub(crate) links: Slab<Link>,
     /// Links that may have something to read or write.
     pub(crate) ready: Vec<usize>,
-    /// Results of name lookups.
-    pub(crate) lookups: (Sender<LinkLookup>, Receiver<LinkLookup>),
     /// The next peer id. Each thread counts in steps of the number of threads.
     pub(crate) next_id: u64,
     /// Memory held by this thread's links.
@@ -119,16 +133,15 @@ pub(crate) struct Worker {
     /// Traffic in here is only that of closed links.
     pub(crate) turns: Turns,
     pub(crate) event_sink: EventSink,
-    requests: Receiver<Request>,
+    inbox: Receiver<Request>,
+    /// For those that answer later.
+    pub(crate) requests: Requests,
     /// The statistics as last published.
     published: Arc<Mutex<Turns>>,
     /// The next link whose timeouts are checked; past the end when the sweep is done.
     next_swept: usize,
     pub(crate) state: RunState,
 }
-
-/// A link's id and number, and the result of the lookup it asked for.
-pub(crate) type LinkLookup = (u64, usize, LookupResult);
 
 /// Whether the event loop continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,8 +155,7 @@ pub(crate) enum RunState {
 /// A thread and its worker, as the gateway sees them.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    requests: Sender<Request>,
-    waker: Arc<Waker>,
+    pub(crate) requests: Requests,
     /// The statistics as last published by the thread.
     pub(crate) turns: Arc<Mutex<Turns>>,
     pub(crate) handle: JoinHandle<io::Result<()>>,
@@ -162,8 +174,9 @@ impl Thread {
         for (index, listener) in listeners.iter_mut().enumerate() {
             reactor.add_listener(&mut listener.socket, index)?;
         }
+        let (sender, inbox) = channel();
         let waker = Arc::clone(&reactor.waker);
-        let (requests, received) = channel();
+        let requests = Requests { sender, waker };
         let turns = Turns {
             received: Traffic::of_known_types(),
             sent: Traffic::of_known_types(),
@@ -179,7 +192,6 @@ impl Thread {
             listeners_close: None,
             links: Slab::new(),
             ready: Vec::new(),
-            lookups: channel(),
             next_id: 1 + number,
             turn: Turn {
                 incoming: OpenBatch::new(),
@@ -189,7 +201,8 @@ impl Thread {
             },
             turns,
             event_sink,
-            requests: received,
+            inbox,
+            requests: requests.clone(),
             published: Arc::clone(&published),
             next_swept: 0,
             state: RunState::Running,
@@ -197,17 +210,9 @@ impl Thread {
         let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
         Ok(Self {
             requests,
-            waker,
             turns: published,
             handle: thread.spawn(move || worker.run())?,
         })
-    }
-
-    /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
-    pub(crate) fn send(&self, request: impl FnOnce(&mut Worker) + Send + 'static) {
-        let _ = self.requests.send(Box::new(request));
-        // If the wake-up fails, the thread sees the request within a second.
-        let _ = self.waker.wake();
     }
 }
 
@@ -234,14 +239,13 @@ impl Worker {
             for event in &events {
                 self.mark(event);
             }
-            self.finish_lookups();
             self.accept();
             let in_turn = self.run_turn();
             self.close_largest();
             let now = cpu_time();
             self.share(&in_turn, now.saturating_sub(cpu));
             cpu = now;
-            while let Ok(request) = self.requests.try_recv() {
+            while let Ok(request) = self.inbox.try_recv() {
                 request(&mut self);
             }
             let now = Instant::now();
