@@ -509,9 +509,9 @@ impl Options {
         })
     }
 
-    /// Converts to settings, for a process that may have `files` open files. Resolves names, IPv4
-    /// first, so this may block on a name server.
-    pub(super) fn settings(&self, files: u64) -> Result<Settings, String> {
+    /// Converts to settings, for a process that may have `files` open files, and the address of
+    /// `--http`. Resolves names, IPv4 first, so this may block on a name server.
+    pub(super) fn settings(&self, files: u64) -> Result<(Settings, Option<SocketAddr>), String> {
         let first = |name: &str, address: &HostPort| match address.resolve() {
             Ok(found) => Ok(found[0]),
             Err(error) => Err(format!("{name}: {error}")),
@@ -597,7 +597,7 @@ impl Options {
         let outbound = count(self.outbound_connections, limits.outbound_connections);
         let outbound = outbound.min(for_outbound);
         let connections = count(self.connections, limits.connections);
-        Ok(Settings {
+        let settings = Settings {
             inbound,
             socks,
             socks_user: self.socks_user.clone(),
@@ -649,7 +649,8 @@ impl Options {
                 idle: span(self.idle, limits.idle),
             },
             ..default
-        })
+        };
+        Ok((settings, http))
     }
 
     /// Where peers connect, and the node of each place.
@@ -881,15 +882,15 @@ mod tests {
     fn unchanged_options_keep_their_listeners() {
         let text = "listen = 'localhost:0'\nnode = '127.0.0.1:2'\nsocks = '127.0.0.1:0'";
         let old = parse(text);
-        let mut before = old.settings(1000).unwrap();
+        let mut before = old.settings(1000).unwrap().0;
         before.socks = Some("192.0.2.1:7".parse().unwrap());
         before.inbound[0].listen = "192.0.2.1:8".parse().unwrap();
-        let mut settings = old.settings(1000).unwrap();
+        let mut settings = old.settings(1000).unwrap().0;
         parse(text).keep_listening(&old, &mut settings, &before);
         assert_eq!(settings.socks, before.socks);
         assert_eq!(settings.inbound[0].listen.port(), 8);
         let new = parse(&text.replace("socks = '127.0.0.1:0'", "socks = '127.0.0.1:9'"));
-        let mut settings = new.settings(1000).unwrap();
+        let mut settings = new.settings(1000).unwrap().0;
         new.keep_listening(&old, &mut settings, &before);
         assert_eq!(settings.socks.unwrap().port(), 9);
         assert_eq!(settings.inbound[0].listen.port(), 8);
@@ -900,7 +901,7 @@ mod tests {
         let file =
             parse("listen = '0.0.0.0:8333'\nnode = '127.0.0.1:8334'\nturn = '5ms'\nqueued = 7");
         let line = parse("turn = '1ms'\nnetwork = 'regtest'\nno-advertise = true\nworkers = 3");
-        let settings = line.or(file).settings(1 << 20).unwrap();
+        let settings = line.or(file).settings(1 << 20).unwrap().0;
         assert_eq!(settings.turn, Duration::from_millis(1));
         assert_eq!(settings.limits.queued, 7);
         assert_eq!(settings.network, bitcoin::Network::Regtest);
@@ -928,7 +929,7 @@ mod tests {
              connections = 100\nmemory = 1000\noutbound-connections = 50\noutbound-memory = 500\n\
              socks = '127.0.0.1:3'",
         );
-        let limits = options.settings(1 << 20).unwrap().limits;
+        let limits = options.settings(1 << 20).unwrap().0.limits;
         assert_eq!((limits.half_open, limits.connections), (64, 100));
         assert_eq!((limits.memory, limits.outbound_memory), (1000, 500));
         assert_eq!(limits.outbound_connections, 50);
@@ -948,12 +949,12 @@ mod tests {
             (both, 10, (1, 1)),
         ] {
             let options = parse(&format!("{text}workers = 1"));
-            let limits = options.settings(files).unwrap().limits;
+            let limits = options.settings(files).unwrap().0.limits;
             let found = (limits.connections, limits.outbound_connections);
             assert_eq!(found, expected, "{text}: {files}");
         }
         let options = parse(&format!("{both}workers = 1\noutbound-connections = 20"));
-        assert_eq!(options.settings(512).unwrap().limits.connections, 168);
+        assert_eq!(options.settings(512).unwrap().0.limits.connections, 168);
     }
 
     #[test]
@@ -1064,7 +1065,7 @@ mod tests {
                 "listen = ['127.0.0.1:1', '127.0.0.1:2']\nnode = {nodes}\nspoof = true\n\
                  node-v6 = '[::1]:6'\nbyte-rate-group = '1MiB'\nconnections-address = 3"
             ));
-            let settings = options.settings(1 << 20).unwrap();
+            let settings = options.settings(1 << 20).unwrap().0;
             let found: Vec<_> = settings
                 .inbound
                 .iter()
@@ -1130,7 +1131,7 @@ mod tests {
             ),
         ] {
             let options = parse(&text);
-            let settings = options.settings(files).unwrap();
+            let settings = options.settings(files).unwrap().0;
             let warnings = options.warnings(&settings, files);
             match expected {
                 Some(expected) => assert!(warnings.concat().contains(expected), "{warnings:?}"),
@@ -1145,7 +1146,7 @@ mod tests {
             "listen = 'localhost:1'\nnode = 'localhost:2'\nsocks = 'localhost:3'\n\
              transparent = 'localhost:4'\ntor = 'localhost:5'",
         );
-        let settings = options.settings(1 << 20).unwrap();
+        let settings = options.settings(1 << 20).unwrap().0;
         let inbound = settings.inbound[0];
         let found = [
             Some(inbound.listen),
