@@ -328,7 +328,12 @@ fn listeners(
         };
         let socket = socket.map_err(failed)?;
         *address = socket.local_addr().map_err(failed)?;
-        listeners.push(Listener::new(kind, socket, its.is_some()));
+        listeners.push(Listener {
+            kind,
+            socket,
+            is_passed: its.is_some(),
+            has_more: true,
+        });
     }
     match listeners.is_empty() {
         true => Err(GatewayError::NoListener),

@@ -14,7 +14,6 @@
 //! serve the node's own connections, and `proxy_protocol.rs` a load balancer in front of the
 //! gateway.
 
-mod access;
 mod account;
 mod address;
 mod advertise;
@@ -42,8 +41,8 @@ mod worker;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use access::{AddressSet, Network};
 pub use account::{Account, Traffic, Turns, TypeCount};
+pub use address::{AddressSet, Network};
 pub use advertise::NodeAddress;
 pub use budget::{Direction, Refusal, Usage};
 pub use event::{Event, NodeState, Peer};

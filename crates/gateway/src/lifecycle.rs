@@ -310,7 +310,7 @@ impl Worker {
         link.owes_reply = false;
         let best = addresses.iter().find(|address| address.is_ipv4());
         if let Some(address) = best.or(addresses.first()) {
-            let reply = socks::Reply::resolved(address.ip());
+            let reply = socks::Reply::SUCCEEDED.wire(Some(address.ip()));
             link.to_node.end().extend_from_slice(&reply);
         }
         Close::Resolved
@@ -340,7 +340,7 @@ impl Worker {
         }
         link.attempt_started = now;
         if std::mem::take(&mut link.owes_reply) {
-            let reply = socks::Reply::SUCCEEDED.wire();
+            let reply = socks::Reply::SUCCEEDED.wire(None);
             link.to_node.end().extend_from_slice(&reply);
         }
         Ok(())
@@ -414,7 +414,7 @@ impl Worker {
         if link.owes_reply
             && let Some(reply) = close.reply()
         {
-            link.to_node.end().extend_from_slice(&reply.wire());
+            link.to_node.end().extend_from_slice(&reply.wire(None));
         }
         // The node still gets every complete message.
         let _ = link.write_node();

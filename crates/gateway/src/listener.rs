@@ -45,15 +45,6 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(kind: ListenerKind, socket: TcpListener, is_passed: bool) -> Self {
-        Self {
-            kind,
-            socket,
-            is_passed,
-            has_more: true,
-        }
-    }
-
     /// The next connection, if one is waiting: see [`ReservedFd::accept`].
     pub(crate) fn accept(
         &mut self,
@@ -145,7 +136,12 @@ mod tests {
         socket.bind(&at.into()).unwrap();
         socket.listen(BACKLOG).unwrap();
         let socket = TcpListener::from_std(socket.into());
-        Listener::new(ListenerKind::Inbound(0), socket, false)
+        Listener {
+            kind: ListenerKind::Inbound(0),
+            socket,
+            is_passed: false,
+            has_more: true,
+        }
     }
 
     /// Greets every waiting connection.

@@ -2,7 +2,7 @@
 //! `proxy-protocol.txt`). Version 1, a text format, is refused: its end would have to be searched
 //! for.
 
-use crate::access::mapped;
+use crate::address::mapped;
 use ppp::v2::{Addresses, Builder, Command, Header, IPv4, IPv6, ParseError, Protocol, Version};
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,6 @@
 //! Settings and limits of a gateway.
 
-use crate::access::AddressSet;
+use crate::address::AddressSet;
 use crate::advertise::NodeAddress;
 use crate::socks::Credentials;
 use packetlane::bitcoin::Network;

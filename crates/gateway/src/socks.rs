@@ -41,14 +41,11 @@ impl Reply {
     const COMMAND: Self = Self(7);
     const ADDRESS_KIND: Self = Self(8);
 
-    /// The reply on the wire. The bound address means nothing to the client, so it is all zeros.
-    pub(crate) fn wire(self) -> [u8; 10] {
-        [VERSION, self.0, 0, address_type::IPV4, 0, 0, 0, 0, 0, 0]
-    }
-
-    /// The reply to a RESOLVE request.
-    pub(crate) fn resolved(address: IpAddr) -> Vec<u8> {
-        let mut wire = vec![VERSION, Self::SUCCEEDED.0, 0];
+    /// The reply on the wire: with the address of a name that was to be resolved, else with zeros, as
+    /// the bound address means nothing to the client.
+    pub(crate) fn wire(self, resolved: Option<IpAddr>) -> Vec<u8> {
+        let mut wire = vec![VERSION, self.0, 0];
+        let address = resolved.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         Target::Address((address, 0).into()).encode(&mut wire);
         wire
     }
@@ -495,7 +492,7 @@ mod tests {
                 assert_eq!(asked, SocksRequest::Connect(target));
                 assert_eq!(server.credentials, credentials);
                 assert!(at_server.is_empty());
-                let mut reply = Reply::SUCCEEDED.wire().to_vec();
+                let mut reply = Reply::SUCCEEDED.wire(None);
                 reply.extend(b"more");
                 assert!(client.receive(&mut reply, &mut to_server).unwrap());
                 assert_eq!(reply, b"more", "what follows is the peer's");
