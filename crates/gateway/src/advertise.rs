@@ -1,12 +1,11 @@
 //! Tells others that the node has v2 now: the service bit in its `version`, and in entries of `addr`
 //! and `addrv2` that are its own address.
 
+use crate::address::NodeAddress;
 use crate::reader::Reader;
-use crate::settings::{ParseError, Settings};
-use data_encoding::BASE32_NOPAD_NOCASE;
+use crate::settings::Settings;
 use packetlane::bitcoin::message::MessageType;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// The service bit of nodes that support v2 (BIP324).
 const NODE_P2P_V2: u64 = 1 << 11;
@@ -34,39 +33,6 @@ const MAX_ENTRIES: u64 = 1000;
 
 /// Maximum length of an address in `addrv2`, in bytes (BIP155).
 const MAX_ADDRESS_LEN: u64 = 512;
-
-/// An address under which others know the node: IP or Tor v3, with its port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeAddress {
-    /// An IP address and port.
-    Ip(SocketAddr),
-    /// The public key in an onion service's name, and the port.
-    Onion([u8; 32], u16),
-}
-
-impl FromStr for NodeAddress {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let address = text.parse().map(Self::Ip).ok();
-        address.or_else(|| onion(text)).ok_or(ParseError {
-            expected: "IP:PORT or NAME.onion:PORT (Tor v3), such as 203.0.113.5:8333, \
-                       [2001:db8::5]:8333",
-        })
-    }
-}
-
-/// Parses NAME.onion:PORT.
-fn onion(text: &str) -> Option<NodeAddress> {
-    let (host, port) = text.rsplit_once(':')?;
-    let name = host.strip_suffix(".onion")?;
-    // 32 bytes of key, 2 of a checksum, 1 of the version, which is 3.
-    let bytes = BASE32_NOPAD_NOCASE.decode(name.as_bytes()).ok()?;
-    match (bytes.first_chunk(), bytes.len(), bytes.last()) {
-        (Some(key), 35, Some(3)) => Some(NodeAddress::Onion(*key, port.parse().ok()?)),
-        _ => None,
-    }
-}
 
 /// What a peer's `version` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,21 +319,6 @@ mod tests {
         }
         for len in 0..44 {
             assert_eq!(PeerVersion::parse(&vec![0; len]), None);
-        }
-    }
-
-    #[test]
-    fn addresses_are_parsed() {
-        for wrong in [
-            "",
-            "203.0.113.5",
-            "node.example:8333",
-            "short.onion:8333",
-            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion",
-            // Version 2.
-            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryc.onion:1",
-        ] {
-            assert!(wrong.parse::<NodeAddress>().is_err(), "{wrong}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::budget::{Direction, Refusal};
-use crate::link::{Close, Transport};
+use crate::close::Close;
 use crate::socks::Target;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -47,6 +47,20 @@ impl Peer {
             account: Account::default(),
         }
     }
+}
+
+/// The transport that a peer speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Transport {
+    /// Not known yet.
+    Unknown,
+    /// Version 1.
+    V1,
+    /// Version 2 (BIP324).
+    V2,
+    /// The node speaks v2 with the peer itself; bytes are relayed unchanged.
+    NodeV2,
 }
 
 /// Something that happened to a peer.

@@ -2,9 +2,10 @@
 
 use crate::address::canonical;
 use crate::budget::{Direction, Refusal};
+use crate::close::Close;
 use crate::dial::{LookupResult, Origin, connect, is_onion, lock};
-use crate::event::{Event, Peer};
-use crate::link::{Close, Codec, End, Link, Retry, Side, Stage, Transport};
+use crate::event::{Event, Peer, Transport};
+use crate::link::{Codec, End, Link, Retry, Side, Stage};
 use crate::listener::{BACKLOG, ListenerKind};
 use crate::socks::{self, SocksError, SocksRequest, Target};
 use crate::worker::{RunState, Worker};

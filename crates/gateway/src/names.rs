@@ -1,6 +1,8 @@
 //! Names of enum variants, used in logs, as metric labels and in JSON.
 
-use crate::{Close, Direction, NodeState, Refusal, Transport};
+use crate::budget::{Direction, Refusal};
+use crate::close::Close;
+use crate::event::{NodeState, Transport};
 use strum::VariantNames;
 
 macro_rules! names {

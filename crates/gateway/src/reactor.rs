@@ -1,6 +1,7 @@
 //! The event queue of a thread.
 
-use crate::link::{Close, End, Side};
+use crate::close::Close;
+use crate::link::{End, Side};
 use crate::settings::Settings;
 use mio::event::Source;
 use mio::net::TcpStream;

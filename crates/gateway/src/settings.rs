@@ -1,7 +1,6 @@
 //! Settings and limits of a gateway.
 
-use crate::address::AddressSet;
-use crate::advertise::NodeAddress;
+use crate::address::{AddressSet, NodeAddress};
 use crate::socks::Credentials;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
@@ -91,13 +90,6 @@ impl Settings {
         let is_allowed = |allowed: &Arc<AddressSet>| allowed.contains(ip);
         self.allowed.as_ref().is_none_or(is_allowed) && !self.denied.contains(ip)
     }
-}
-
-/// A text is not what a setting expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}")]
-pub struct ParseError {
-    pub(crate) expected: &'static str,
 }
 
 /// Which peers must speak v2.

@@ -4,9 +4,10 @@
 
 use crate::account::Turns;
 use crate::budget::Direction;
+use crate::close::Close;
 use crate::dial::{connect, lock};
 use crate::event::Event;
-use crate::link::{Close, Link};
+use crate::link::Link;
 use crate::proxy_protocol::header;
 use crate::settings::PeerSource;
 use crate::socks::Target;

@@ -4,9 +4,10 @@
 use crate::account::{Traffic, Turns, cpu_time, kernel_time};
 use crate::address::{canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
+use crate::close::Close;
 use crate::dial::{KnownV1, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState, Peer};
-use crate::link::{Close, End, Link, READ_LEN, Scratch, Stage};
+use crate::link::{End, Link, READ_LEN, Scratch, Stage};
 use crate::listener::{Listener, ReservedFd};
 use crate::reactor::{Reactor, Subject};
 use crate::settings::{Inbound, PeerSource, Settings};

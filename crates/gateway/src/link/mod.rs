@@ -1,15 +1,14 @@
 //! One peer and its connection to the node.
 
-mod close;
 mod side;
 
-pub use close::Close;
 pub(crate) use side::{End, READ_LEN, Scratch, Side};
 
 use crate::advertise::{OwnAddresses, PeerVersion, may_change};
 use crate::budget::{Direction, Memory, Permit};
+use crate::close::Close;
 use crate::dial::is_onion;
-use crate::event::Peer;
+use crate::event::{Peer, Transport};
 use crate::proxy_protocol::{Progress, ProxyProtocolError, parse};
 use crate::queue::Queue;
 use crate::settings::{Inbound, Limits, Settings, V2Only};
@@ -23,7 +22,6 @@ use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strum::{IntoStaticStr, VariantNames};
 
 /// How many addresses of a name fit into [`Limits::handshake`] if none of them answers.
 const ADDRESSES_IN_TIME: u32 = 6;
@@ -31,20 +29,6 @@ const ADDRESSES_IN_TIME: u32 = 6;
 /// After this long without a byte from a peer, its session's precomputed keystream is freed: up to 4
 /// KB.
 const SILENT: Duration = Duration::from_secs(10);
-
-/// The transport that a peer speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "kebab-case")]
-pub enum Transport {
-    /// Not known yet.
-    Unknown,
-    /// Version 1.
-    V1,
-    /// Version 2 (BIP324).
-    V2,
-    /// The node speaks v2 with the peer itself; bytes are relayed unchanged.
-    NodeV2,
-}
 
 /// A link's progress.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The socket of a peer or a node.
 
-use super::Close;
+use crate::close::Close;
 use mio::event::Event;
 use mio::net::TcpStream;
 use std::io::{self, ErrorKind, Read};
