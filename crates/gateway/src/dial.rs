@@ -216,26 +216,18 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Peers that did not answer over v2, then spoke v1, and did not say that they speak v2; and until when
 /// they are remembered.
 #[derive(Debug, Default)]
-pub(crate) struct KnownV1(HashMap<Target, Instant>);
+pub(crate) struct KnownV1(pub(crate) HashMap<Target, Instant>);
 
 impl KnownV1 {
+    /// Remembers a peer, instead of the oldest if there are too many.
     pub(crate) fn add(&mut self, peer: &Target, now: Instant) {
-        let oldest = || self.0.iter().min_by_key(|(_, until)| **until);
-        if self.0.len() >= MAX_KNOWN
-            && let Some((oldest, _)) = oldest()
-        {
-            let oldest = oldest.clone();
-            self.0.remove(&oldest);
+        if self.0.len() >= MAX_KNOWN {
+            let oldest = self.0.iter().min_by_key(|(_, until)| **until);
+            if let Some(oldest) = oldest.map(|(peer, _)| peer.clone()) {
+                self.0.remove(&oldest);
+            }
         }
         self.0.insert(peer.clone(), now + KNOWN_FOR);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn remove(&mut self, peer: &Target) {
-        self.0.remove(peer);
     }
 
     pub(crate) fn has(&self, peer: &Target, now: Instant) -> bool {
@@ -314,12 +306,12 @@ mod tests {
         known.add(&peer(0), start);
         assert!(known.has(&peer(0), start) && !known.has(&peer(1), start));
         assert!(!known.has(&peer(0), start + KNOWN_FOR));
-        known.remove(&peer(0));
+        known.0.remove(&peer(0));
         assert!(!known.has(&peer(0), start));
         for number in 1..MAX_KNOWN + 10 {
             known.add(&peer(number), start + Duration::from_millis(number as u64));
         }
-        assert_eq!(known.len(), MAX_KNOWN);
+        assert_eq!(known.0.len(), MAX_KNOWN);
         // The oldest are forgotten.
         assert!(!known.has(&peer(9), start) && known.has(&peer(10), start));
         assert!(known.has(&peer(MAX_KNOWN + 9), start));

@@ -126,9 +126,6 @@ impl Gateway {
         resolver: Resolver,
         on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> Result<Self, GatewayError> {
-        let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
-        let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
-        let passed = passed.map_err(GatewayError::System)?;
         let settings = checked(settings)?;
         let shared = Arc::new(Shared {
             nodes: Mutex::new(vec![NodeState::Unknown; settings.inbound.len()]),
@@ -166,7 +163,7 @@ impl Gateway {
     /// What the connections of all threads use now.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.shared.budget.usage(lock(&self.shared.known).len())
+        self.shared.budget.usage(lock(&self.shared.known).0.len())
     }
 
     /// Returns a function that finds out whether all nodes accept connections, for at most two
@@ -302,7 +299,7 @@ impl Drop for Gateway {
 /// other threads.
 fn listeners(
     settings: &mut Settings,
-    passed: &[(SocketAddr, net::TcpListener)],
+    passed: &[net::TcpListener],
 ) -> Result<Vec<Listener>, GatewayError> {
     let inbound = settings.inbound.iter_mut().enumerate();
     let inbound = inbound.map(|(index, one)| (ListenerKind::Inbound(index), &mut one.listen));
@@ -311,9 +308,11 @@ fn listeners(
     let transparent = settings.transparent.as_mut();
     let transparent = transparent.map(|address| (ListenerKind::Transparent, address));
     let configured: Vec<_> = inbound.chain(socks).chain(transparent).collect();
-    let is_set = |passed: SocketAddr| configured.iter().any(|(_, address)| **address == passed);
-    if let Some((address, _)) = passed.iter().find(|(address, _)| !is_set(*address)) {
-        return Err(GatewayError::UnexpectedSocket(*address));
+    for socket in passed {
+        let address = socket.local_addr().map_err(GatewayError::System)?;
+        if configured.iter().all(|(_, set)| **set != address) {
+            return Err(GatewayError::UnexpectedSocket(address));
+        }
     }
     let mut listeners = Vec::new();
     for (kind, address) in configured {
@@ -321,9 +320,10 @@ fn listeners(
             address: *address,
             error,
         };
-        let its = passed.iter().find(|(passed, _)| passed == address);
+        let is_its = |one: &&net::TcpListener| one.local_addr().is_ok_and(|its| its == *address);
+        let its = passed.iter().find(is_its);
         let socket = match its {
-            Some((_, socket)) => share(socket),
+            Some(socket) => share(socket),
             None => listen(*address),
         };
         let socket = socket.map_err(failed)?;

@@ -89,11 +89,10 @@ pub(crate) struct ReservedFd(Option<Socket>);
 
 impl ReservedFd {
     fn fill(&mut self) {
-        // If no descriptor is free now, one may be later.
-        self.0 = self
-            .0
-            .take()
-            .or_else(|| Socket::new(Domain::UNIX, Type::DGRAM, None).ok());
+        if self.0.is_none() {
+            // If no descriptor is free now, one may be later.
+            self.0 = Socket::new(Domain::UNIX, Type::DGRAM, None).ok();
+        }
     }
 
     /// Accepts a connection and returns its [canonical](canonical) address. The socket is `None` if

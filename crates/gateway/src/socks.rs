@@ -4,7 +4,7 @@
 use crate::reader::Reader;
 use sha2::{Digest, Sha256};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use zeroize::{Zeroize as _, Zeroizing};
 
 const VERSION: u8 = 5;

@@ -92,10 +92,11 @@ impl Worker {
             {
                 link.fell_back = false;
                 let mut known = lock(&self.shared.known);
-                match version.has_v2() {
+                if version.has_v2() {
                     // Something else was wrong with the attempt over v2.
-                    true => known.remove(&link.info.address),
-                    false => known.add(&link.info.address, now),
+                    known.0.remove(&link.info.address);
+                } else {
+                    known.add(&link.info.address, now);
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::address::{canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
 use crate::close::Close;
 use crate::dial::{KnownV1, Origin, Resolver, lock};
-use crate::event::{EventSink, NodeState, Peer};
+use crate::event::{EventSink, NodeState};
 use crate::link::{End, Link, READ_LEN, Scratch, Stage};
 use crate::listener::{Listener, ReservedFd};
 use crate::reactor::{Reactor, Subject};

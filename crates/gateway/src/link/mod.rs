@@ -11,7 +11,7 @@ use crate::dial::is_onion;
 use crate::event::{Peer, Transport};
 use crate::proxy_protocol::{Progress, ProxyProtocolError, parse};
 use crate::queue::Queue;
-use crate::settings::{Inbound, Limits, Settings, V2Only};
+use crate::settings::{Limits, Settings, V2Only};
 use crate::socks::{self, Target};
 use crate::stream::Stream;
 use crate::translate::Frames;
