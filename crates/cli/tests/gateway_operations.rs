@@ -510,10 +510,7 @@ fn no_counter_falls_or_disappears() {
     let first = counters(http);
     for (name, labels) in [
         ("closed", "direction=\"inbound\",cause=\"node-protocol\""),
-        (
-            "refused",
-            "direction=\"outbound\",limit=\"outbound-connections\"",
-        ),
+        ("refused", "direction=\"outbound\",limit=\"connections\""),
         ("connected", "direction=\"outbound\",transport=\"v2\""),
         ("messages", "direction=\"sent\",type=\"verack\""),
         ("messages", "direction=\"received\",type=\"(others)\""),

@@ -1,5 +1,5 @@
 //! Safe file access, also for programs that run as root: which files to read, how to write files,
-//! and how to print file names.
+//! how many to open, and how to print file names.
 //!
 //! A folder may belong to another user, and a name in it may be a trap: a FIFO without a writer, a
 //! symbolic link to a file that only root can write, or escape sequences for the terminal.
@@ -12,6 +12,28 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tempfile::{NamedTempFile, PersistError};
+
+/// Raises the limit on open files of this process to `wanted`, or as far as allowed, and returns it.
+#[cfg(unix)]
+pub fn raise_file_limit(wanted: u64) -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let least = now.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    if now.current.is_some_and(|current| current < wanted) {
+        // Only root may raise the maximum.
+        for (current, maximum) in [
+            (wanted, now.maximum.map(|maximum| maximum.max(wanted))),
+            (least, now.maximum),
+        ] {
+            let current = Some(current);
+            if setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok() {
+                break;
+            }
+            // If both fail, the old limit stays.
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
 
 /// The kind of a file that is not regular, for example "a folder" or "a FIFO".
 #[must_use]

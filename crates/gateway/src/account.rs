@@ -9,7 +9,7 @@ use std::time::Duration;
 const MAX_TYPES: usize = 40;
 
 /// Messages of one type, in one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TypeCount {
     /// The type; `None` for all types after the first forty.
     pub message_type: Option<MessageType>,
@@ -36,13 +36,11 @@ impl Traffic {
         let known = MessageType::known().iter().copied().map(Some);
         let nothing = |message_type| TypeCount {
             message_type,
-            messages: 0,
-            bytes: 0,
+            ..TypeCount::default()
         };
         Self {
-            bytes: 0,
-            ignored: 0,
             types: known.chain([None]).map(nothing).collect(),
+            ..Self::default()
         }
     }
 
@@ -67,23 +65,19 @@ impl Traffic {
     }
 
     pub(crate) fn count(&mut self, message_type: MessageType, payload_len: usize) {
-        let is_same = |count: &TypeCount| count.message_type == Some(message_type);
-        let index = match self.types.iter().position(is_same) {
-            Some(index) => index,
-            None => {
-                if self.types.len() <= MAX_TYPES {
-                    let is_named = self.types.len() < MAX_TYPES;
-                    self.types.push(TypeCount {
-                        message_type: is_named.then_some(message_type),
-                        messages: 0,
-                        bytes: 0,
-                    });
-                }
-                self.types.len() - 1
+        let types = &mut self.types;
+        let of_type = |count: &TypeCount| count.message_type == Some(message_type);
+        let index = types.iter().position(of_type).unwrap_or_else(|| {
+            if types.len() <= MAX_TYPES {
+                types.push(TypeCount {
+                    message_type: (types.len() < MAX_TYPES).then_some(message_type),
+                    ..TypeCount::default()
+                });
             }
-        };
-        self.types[index].messages += 1;
-        self.types[index].bytes += payload_len as u64;
+            types.len() - 1
+        });
+        types[index].messages += 1;
+        types[index].bytes += payload_len as u64;
     }
 }
 

@@ -1,24 +1,123 @@
-//! Peer addresses: network groups, counts by address and group, and the loopback address that
-//! represents each peer to the node.
+//! Networks and sets of addresses, and what represents a peer's address: to limits its networks, to
+//! the node a loopback address.
 
-use crate::dial::lock;
-use sha2::{Digest, Sha256};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use data_encoding::BASE32_NOPAD_NOCASE;
+use ipnet::{IpNet, Ipv6Net};
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 
-/// Known only to this process, so that no peer can choose its loopback address.
-pub(crate) type Secret = [u8; 32];
+/// A text is not what a setting expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}")]
+pub struct ParseError {
+    expected: &'static str,
+}
 
-/// The bytes of an address that identify its owner, who has the whole /64 of an IPv6 address; and
-/// those of its network group, as in Bitcoin Core without an asmap.
-fn keys(address: IpAddr) -> [Vec<u8>; 2] {
-    match address.to_canonical() {
-        IpAddr::V4(address) => [4, 2].map(|len| address.octets()[..len].to_vec()),
-        IpAddr::V6(address) => [8, 4].map(|len| address.octets()[..len].to_vec()),
+/// A network in CIDR notation, or one address: `192.0.2.0/24`, `2001:db8::/32`, `198.51.100.7`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network(Ipv6Net);
+
+/// IPv4 is mapped, so that an address is the same in both notations.
+pub(crate) fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
     }
+}
+
+impl FromStr for Network {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let one_address = || text.parse().map(|ip: IpAddr| ip.into());
+        match text.parse().or_else(|_| one_address()) {
+            Ok(IpNet::V4(net)) => {
+                let first = net.network().to_ipv6_mapped();
+                Ok(Self(Ipv6Net::new_assert(first, 96 + net.prefix_len())))
+            }
+            Ok(IpNet::V6(net)) => Ok(Self(net)),
+            Err(_) => Err(ParseError {
+                expected: "an address or a network, such as 192.0.2.0/24 or 2001:db8::/32",
+            }),
+        }
+    }
+}
+
+/// A set of addresses. Looking one up takes logarithmic time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressSet {
+    /// In order, without overlaps.
+    networks: Vec<Ipv6Net>,
+}
+
+impl FromIterator<Network> for AddressSet {
+    fn from_iter<I: IntoIterator<Item = Network>>(networks: I) -> Self {
+        let all = networks.into_iter().map(|network| network.0).collect();
+        Self {
+            networks: Ipv6Net::aggregate(&all),
+        }
+    }
+}
+
+impl AddressSet {
+    /// Whether no address is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.networks.is_empty()
+    }
+
+    /// Whether an address is in it. An IPv4-mapped IPv6 address is IPv4.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let ip = mapped(ip);
+        let after = self.networks.partition_point(|net| net.network() <= ip);
+        after > 0 && self.networks[after - 1].contains(&ip)
+    }
+}
+
+/// An address under which others know the node: IP or Tor v3, with its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeAddress {
+    /// An IP address and port.
+    Ip(SocketAddr),
+    /// The public key in an onion service's name, and the port.
+    Onion([u8; 32], u16),
+}
+
+impl FromStr for NodeAddress {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let address = text.parse().map(Self::Ip).ok();
+        address.or_else(|| onion(text)).ok_or(ParseError {
+            expected: "IP:PORT or NAME.onion:PORT (Tor v3), such as 203.0.113.5:8333, \
+                       [2001:db8::5]:8333",
+        })
+    }
+}
+
+/// Parses NAME.onion:PORT.
+fn onion(text: &str) -> Option<NodeAddress> {
+    let (host, port) = text.rsplit_once(':')?;
+    let name = host.strip_suffix(".onion")?;
+    // 32 bytes of key, 2 of a checksum, 1 of the version, which is 3.
+    let bytes = BASE32_NOPAD_NOCASE.decode(name.as_bytes()).ok()?;
+    match (bytes.first_chunk(), bytes.len(), bytes.last()) {
+        (Some(key), 35, Some(3)) => Some(NodeAddress::Onion(*key, port.parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// The network of an address's owner, who has the whole /64 of an IPv6 address; and the address's
+/// network group, as in Bitcoin Core without an asmap.
+pub(crate) fn networks(address: IpAddr) -> [IpNet; 2] {
+    let address = address.to_canonical();
+    let lengths = match address.is_ipv4() {
+        true => [32, 16],
+        false => [64, 32],
+    };
+    lengths.map(|len| IpNet::new_assert(address, len).trunc())
 }
 
 /// Converts an IPv4-mapped IPv6 address, as a dual-stack socket reports it, to IPv4.
@@ -30,162 +129,18 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Counts by address and by network group.
-#[derive(Debug, Default)]
-pub(crate) struct Groups {
-    all: usize,
-    /// By address, and by network group.
-    counts: [HashMap<Vec<u8>, Count>; 2],
-}
-
-#[derive(Debug, Default)]
-struct Count {
-    number: usize,
-    /// Made when it is first asked for.
-    rate: Option<Arc<Rate>>,
-}
-
-impl Groups {
-    pub(crate) fn all(&self) -> usize {
-        self.all
-    }
-
-    /// How many there are of the address and of its network group.
-    pub(crate) fn of(&self, address: IpAddr) -> [usize; 2] {
-        let keys = keys(address);
-        std::array::from_fn(|of| {
-            self.counts[of]
-                .get(&keys[of])
-                .map_or(0, |count| count.number)
-        })
-    }
-
-    /// Which rates the traffic of an address counts for. The address must have been added.
-    pub(crate) fn rates(&mut self, address: IpAddr) -> [Arc<Rate>; 2] {
-        let keys = keys(address);
-        std::array::from_fn(|of| {
-            let count = self.counts[of].get_mut(&keys[of]);
-            let rate = count.map(|count| count.rate.get_or_insert_default());
-            rate.cloned().unwrap_or_default()
-        })
-    }
-
-    /// Adds one. The address is `None` until a load balancer has told it.
-    pub(crate) fn add(&mut self, address: Option<IpAddr>) {
-        self.all += 1;
-        let keys = address.map(keys).into_iter().flatten();
-        for (counts, key) in self.counts.iter_mut().zip(keys) {
-            counts.entry(key).or_default().number += 1;
-        }
-    }
-
-    /// Removes one that was added.
-    pub(crate) fn remove(&mut self, address: Option<IpAddr>) {
-        self.all -= 1;
-        let keys = address.map(keys).into_iter().flatten();
-        for (counts, key) in self.counts.iter_mut().zip(keys) {
-            if let Entry::Occupied(mut count) = counts.entry(key) {
-                count.get_mut().number -= 1;
-                if count.get().number == 0 {
-                    count.remove();
-                }
-            }
-        }
-    }
-}
-
-/// Bytes that were moved lately for an address or a network group.
-#[derive(Debug, Default)]
-pub(crate) struct Rate(Mutex<Recent>);
-
-#[derive(Debug, Default)]
-struct Recent {
-    /// Since when bytes are counted: `None` before the first question.
-    since: Option<Instant>,
-    /// Bytes since then that no second has paid for yet.
-    bytes: usize,
-}
-
-impl Rate {
-    /// Counts bytes that were moved, after [`Rate::is_over`] allowed it.
-    pub(crate) fn add(&self, bytes: usize) {
-        lock(&self.0).bytes += bytes;
-    }
-
-    /// Whether more bytes were moved than are allowed by now. Each second allows `limit` bytes; what
-    /// was moved beyond them is subtracted from what the next ones allow.
-    pub(crate) fn is_over(&self, limit: usize, now: Instant) -> bool {
-        let mut recent = lock(&self.0);
-        let since = *recent.since.get_or_insert(now);
-        let seconds = now.saturating_duration_since(since).as_secs();
-        if seconds > 0 {
-            recent.bytes = recent
-                .bytes
-                .saturating_sub(limit.saturating_mul(seconds as usize));
-            recent.since = Some(since + Duration::from_secs(seconds));
-        }
-        recent.bytes >= limit
-    }
-}
-
-/// The loopback address 127.x.y.z for a peer: x from its network group, y and z from its address.
-/// Never 127.0.y.z, which other programs use, nor the broadcast address.
-pub(crate) fn loopback(secret: &Secret, peer: IpAddr) -> Ipv4Addr {
-    let [holder, group] = keys(peer);
-    let digest = |bytes: &[u8]| {
-        Sha256::new()
-            .chain_update(secret)
-            .chain_update(bytes)
-            .finalize()
-    };
-    let x = 1 + digest(&group)[0] % 254;
-    let of_address = digest(&holder);
-    Ipv4Addr::new(127, x, of_address[0], 1 + of_address[1] % 254)
+/// The loopback address 127.x.y.z for a peer: x from its network group, y and z from its owner's
+/// network. Never 127.0.y.z, which other programs use, nor the broadcast address. `secret` is known
+/// only to this process, so that no peer can choose its loopback address.
+pub(crate) fn loopback(secret: &impl BuildHasher, peer: IpAddr) -> Ipv4Addr {
+    let [owner, group] = networks(peer).map(|network| secret.hash_one(network).to_be_bytes());
+    Ipv4Addr::new(127, 1 + group[0] % 254, owner[0], 1 + owner[1] % 254)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_and_groups_are_counted() {
-        let mut groups = Groups::default();
-        let [a, b, c] = ["203.0.113.5", "203.0.113.6", "2001:db8::1"].map(|a| a.parse().unwrap());
-        for address in [a, a, b, c] {
-            groups.add(Some(address));
-        }
-        let counts = |groups: &Groups| (groups.all(), groups.of(a), groups.of(b), groups.of(c));
-        assert_eq!(counts(&groups), (4, [2, 3], [1, 3], [1, 1]));
-        groups.add(None);
-        groups.remove(Some(a));
-        groups.remove(Some(c));
-        assert_eq!(counts(&groups), (3, [1, 2], [1, 2], [0, 0]));
-        groups.remove(None);
-        assert_eq!(groups.all(), 2);
-        assert_eq!(groups.counts.each_ref().map(HashMap::len), [2, 1]);
-        let [of_a, of_group] = groups.rates(a);
-        let [of_b, same_group] = groups.rates(b);
-        assert!(Arc::ptr_eq(&of_group, &same_group) && !Arc::ptr_eq(&of_a, &of_b));
-    }
-
-    /// What exceeds one second is subtracted from the next ones.
-    #[test]
-    fn a_rate_holds_over_many_seconds() {
-        let start = Instant::now();
-        let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
-        let rate = Rate::default();
-        assert!(!rate.is_over(100, at(0)));
-        rate.add(99);
-        assert!(!rate.is_over(100, at(9)));
-        rate.add(201);
-        for (tenths, expected) in [(9, true), (10, true), (19, true), (20, true), (30, false)] {
-            assert_eq!(rate.is_over(100, at(tenths)), expected, "{tenths}");
-        }
-        // Seconds in which nothing moved allow no more later.
-        assert!(!rate.is_over(100, at(1000)));
-        rate.add(100);
-        assert!(rate.is_over(100, at(1000)) && !rate.is_over(usize::MAX, at(1000)));
-    }
+    use std::hash::{BuildHasherDefault, DefaultHasher, RandomState};
 
     #[test]
     fn mapped_ipv4_addresses_become_ipv4() {
@@ -201,7 +156,8 @@ mod tests {
 
     #[test]
     fn loopback_addresses_follow_the_network_group() {
-        let of = |address: &str| loopback(&[7; 32], address.parse().unwrap()).octets();
+        let secret = BuildHasherDefault::<DefaultHasher>::default();
+        let of = |address: &str| loopback(&secret, address.parse().unwrap()).octets();
         assert_eq!(of("203.0.113.5"), of("203.0.113.5"));
         assert_eq!(of("203.0.113.5"), of("::ffff:203.0.113.5"));
         assert_eq!(of("203.0.113.5")[..2], of("203.0.200.9")[..2]);
@@ -210,11 +166,92 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(
             of("203.0.113.5"),
-            loopback(&[8; 32], "203.0.113.5".parse().unwrap()).octets()
+            loopback(&RandomState::new(), "203.0.113.5".parse().unwrap()).octets()
         );
         for last in 0..=255_u8 {
             let [a, x, _, z] = of(&format!("{last}.1.2.{last}"));
             assert!(a == 127 && x > 0 && x < 255 && z > 0 && z < 255);
+        }
+    }
+
+    fn set(networks: &[&str]) -> AddressSet {
+        networks
+            .iter()
+            .map(|text| text.parse::<Network>().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn addresses_are_found() {
+        let set = set(&[
+            "192.0.2.0/24",
+            "192.0.2.128/25",
+            "198.51.100.7",
+            "2001:db8::/32",
+            "203.0.113.9/31",
+            "2a00::1/128",
+        ]);
+        for (ip, expected) in [
+            ("192.0.2.0", true),
+            ("192.0.2.255", true),
+            ("192.0.3.0", false),
+            ("192.0.1.255", false),
+            ("198.51.100.7", true),
+            ("198.51.100.8", false),
+            ("203.0.113.8", true),
+            ("203.0.113.9", true),
+            ("203.0.113.10", false),
+            ("::ffff:192.0.2.1", true),
+            ("2001:db8:ffff::1", true),
+            ("2001:db9::", false),
+            ("2a00::1", true),
+            ("2a00::", false),
+        ] {
+            assert_eq!(set.contains(ip.parse().unwrap()), expected, "{ip}");
+        }
+    }
+
+    #[test]
+    fn all_and_none() {
+        let ips = ["0.0.0.0", "255.255.255.255", "::", "2001:db8::1"];
+        let expected = [true, true, true, true];
+        for (set, expected) in [
+            (set(&["0.0.0.0/0", "::/0"]), expected),
+            (set(&["0.0.0.0/0"]), [true, true, false, false]),
+            (set(&[]), [false; 4]),
+        ] {
+            assert_eq!(ips.map(|ip| set.contains(ip.parse().unwrap())), expected);
+        }
+        assert!(set(&[]).is_empty() && !set(&["::1"]).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_network() {
+        for wrong in [
+            "",
+            "/",
+            "192.0.2.0/33",
+            "::/129",
+            "192.0.2.0/-1",
+            "192.0.2/24",
+            "a/8",
+        ] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_parsed() {
+        for wrong in [
+            "",
+            "203.0.113.5",
+            "node.example:8333",
+            "short.onion:8333",
+            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion",
+            // Version 2.
+            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryc.onion:1",
+        ] {
+            assert!(wrong.parse::<NodeAddress>().is_err(), "{wrong}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Tells others that the node has v2 now: the service bit in its `version`, and in entries of `addr`
 //! and `addrv2` that are its own address.
 
+use crate::address::NodeAddress;
 use crate::reader::Reader;
+use crate::settings::Settings;
 use packetlane::bitcoin::message::MessageType;
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// The service bit of nodes that support v2 (BIP324).
 const NODE_P2P_V2: u64 = 1 << 11;
@@ -33,68 +33,6 @@ const MAX_ENTRIES: u64 = 1000;
 
 /// Maximum length of an address in `addrv2`, in bytes (BIP155).
 const MAX_ADDRESS_LEN: u64 = 512;
-
-/// An address under which others know the node: IP or Tor v3, with its port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeAddress {
-    /// An IP address and port.
-    Ip(SocketAddr),
-    /// The public key in an onion service's name, and the port.
-    Onion([u8; 32], u16),
-}
-
-/// A text is not the address of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeAddressError;
-
-impl fmt::Display for NodeAddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "expected IP:PORT or NAME.onion:PORT (Tor v3), such as 203.0.113.5:8333, \
-             [2001:db8::5]:8333",
-        )
-    }
-}
-
-impl std::error::Error for NodeAddressError {}
-
-impl FromStr for NodeAddress {
-    type Err = NodeAddressError;
-
-    fn from_str(text: &str) -> Result<Self, NodeAddressError> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Ip(address));
-        }
-        let (host, port) = text.rsplit_once(':').ok_or(NodeAddressError)?;
-        let port = port.parse().map_err(|_| NodeAddressError)?;
-        let name = host.strip_suffix(".onion").ok_or(NodeAddressError)?;
-        // 32 bytes of key, 2 of a checksum, 1 of the version, which is 3.
-        let bytes = base32(name).ok_or(NodeAddressError)?;
-        match (bytes.first_chunk(), bytes.len(), bytes.last()) {
-            (Some(key), 35, Some(3)) => Ok(Self::Onion(*key, port)),
-            _ => Err(NodeAddressError),
-        }
-    }
-}
-
-/// RFC 4648 without padding, in either case.
-fn base32(text: &str) -> Option<Vec<u8>> {
-    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
-    for digit in text.bytes() {
-        let value = match digit.to_ascii_lowercase() {
-            letter @ b'a'..=b'z' => letter - b'a',
-            number @ b'2'..=b'7' => number - b'2' + 26,
-            _ => return None,
-        };
-        bits = bits << 5 | u32::from(value);
-        count += 5;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
-}
 
 /// What a peer's `version` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,8 +79,13 @@ pub(crate) struct OwnAddresses<'a> {
 }
 
 impl<'a> OwnAddresses<'a> {
-    pub(crate) fn new(external: &'a [NodeAddress], peer: Option<PeerVersion>) -> Self {
-        Self { external, peer }
+    /// `None` if the settings say that nothing is advertised. What a peer sees counts only if the
+    /// gateway accepts peers.
+    pub(crate) fn new(settings: &'a Settings, peer: Option<PeerVersion>) -> Option<Self> {
+        settings.advertise.then_some(Self {
+            external: &settings.external,
+            peer: peer.filter(|_| !settings.inbound.is_empty()),
+        })
     }
 
     fn have(&self, address: NodeAddress) -> bool {
@@ -160,34 +103,16 @@ impl<'a> OwnAddresses<'a> {
                 *services = (u64::from_le_bytes(*services) | NODE_P2P_V2).to_le_bytes();
                 Some(payload)
             }
-            "addr" => self.advertise_addr(payload),
-            "addrv2" => self.advertise_addrv2(payload),
+            "addr" => self.advertise_entries(payload, false),
+            "addrv2" => self.advertise_entries(payload, true),
             _ => None,
         }
     }
 
-    /// Entries of 30 bytes: time (4), services (8), IP (16), port (2, big-endian).
-    fn advertise_addr(&self, payload: &[u8]) -> Option<Vec<u8>> {
-        let mut rest = Reader(payload);
-        let count = rest.compact_size().filter(|count| *count <= MAX_ENTRIES)?;
-        let mut changed = None;
-        for _ in 0..count {
-            rest.take(4)?;
-            let at = payload.len() - rest.0.len();
-            let services = u64::from_le_bytes(rest.array()?);
-            let ip = Ipv6Addr::from(rest.array::<16>()?).to_canonical();
-            let port = u16::from_be_bytes(rest.array()?);
-            if self.have(NodeAddress::Ip((ip, port).into())) {
-                let payload = changed.get_or_insert_with(|| payload.to_vec());
-                payload[at..at + 8].copy_from_slice(&(services | NODE_P2P_V2).to_le_bytes());
-            }
-        }
-        changed
-    }
-
-    /// Entries of BIP155: time (4 bytes), services (CompactSize), network id (1), address (with its
-    /// length), port (2, big-endian).
-    fn advertise_addrv2(&self, payload: &[u8]) -> Option<Vec<u8>> {
+    /// Entries have a time (4 bytes), services, an address and a port (2, big-endian). In `addr`,
+    /// services take 8 bytes and addresses 16. In `addrv2` (BIP155), services are a CompactSize, and
+    /// addresses begin with their network id (1) and length.
+    fn advertise_entries(&self, payload: &[u8], is_v2: bool) -> Option<Vec<u8>> {
         let mut rest = Reader(payload);
         let count = rest.compact_size().filter(|count| *count <= MAX_ENTRIES)?;
         // What has been read is copied here as soon as an entry is changed.
@@ -195,13 +120,21 @@ impl<'a> OwnAddresses<'a> {
         for _ in 0..count {
             rest.take(4)?;
             let at = payload.len() - rest.0.len();
-            let services = rest.compact_size()?;
+            let services = match is_v2 {
+                true => rest.compact_size()?,
+                false => u64::from_le_bytes(rest.array()?),
+            };
             let after = payload.len() - rest.0.len();
-            let network = rest.byte()?;
-            let len = rest.compact_size().filter(|len| *len <= MAX_ADDRESS_LEN)?;
-            let address = rest.take(len as usize)?;
+            let (network, address) = match is_v2 {
+                true => {
+                    let network = rest.byte()?;
+                    let len = rest.compact_size().filter(|len| *len <= MAX_ADDRESS_LEN)?;
+                    (network, rest.take(len as usize)?)
+                }
+                false => (IPV6, rest.take(16)?),
+            };
             let port = u16::from_be_bytes(rest.array()?);
-            let ip = |ip: IpAddr| NodeAddress::Ip((ip, port).into());
+            let ip = |ip: IpAddr| NodeAddress::Ip((ip.to_canonical(), port).into());
             let address = match network {
                 IPV4 => ip(<[u8; 4]>::try_from(address).ok()?.into()),
                 IPV6 => ip(<[u8; 16]>::try_from(address).ok()?.into()),
@@ -210,7 +143,10 @@ impl<'a> OwnAddresses<'a> {
             };
             if self.have(address) {
                 changed.extend_from_slice(&payload[copied..at]);
-                put_compact_size(services | NODE_P2P_V2, &mut changed);
+                match (services | NODE_P2P_V2, is_v2) {
+                    (services, true) => put_compact_size(services, &mut changed),
+                    (services, false) => changed.extend(services.to_le_bytes()),
+                }
                 copied = after;
             }
         }
@@ -383,25 +319,6 @@ mod tests {
         }
         for len in 0..44 {
             assert_eq!(PeerVersion::parse(&vec![0; len]), None);
-        }
-    }
-
-    #[test]
-    fn addresses_are_parsed() {
-        for wrong in [
-            "",
-            "203.0.113.5",
-            "node.example:8333",
-            "short.onion:8333",
-            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion",
-            // Version 2.
-            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryc.onion:1",
-        ] {
-            assert_eq!(
-                wrong.parse::<NodeAddress>(),
-                Err(NodeAddressError),
-                "{wrong}"
-            );
         }
     }
 }

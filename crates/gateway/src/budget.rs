@@ -1,18 +1,23 @@
 //! Limits on what all connections of a gateway use together, across its threads. Inbound
 //! connections and the node's own have separate limits.
 
-use crate::address::{Groups, Rate};
+use crate::address::networks;
 use crate::dial::lock;
 use crate::settings::{Limits, PerAddress};
+use ipnet::IpNet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use strum::{IntoStaticStr, VariantNames};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Which side opened the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Direction {
     /// The peer connected to us.
     Inbound,
@@ -20,19 +25,13 @@ pub enum Direction {
     Outbound,
 }
 
-names! {
-    /// The name used in logs, metrics and JSON.
-    Direction {
-        Self::Inbound => "inbound",
-        Self::Outbound => "outbound",
-    }
-}
-
-/// The limit that refused a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The limit that refused a connection, named as its setting without the direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// [`Limits::connections`](crate::Limits::connections).
+    /// [`Limits::connections`](crate::Limits::connections), or
+    /// [`Limits::outbound_connections`](crate::Limits::outbound_connections).
     Connections,
     /// [`Limits::half_open`](crate::Limits::half_open).
     HalfOpen,
@@ -45,106 +44,108 @@ pub enum Refusal {
     /// [`Limits::connections_of`](crate::Limits::connections_of), per group.
     ConnectionsGroup,
     /// [`Limits::connection_rate`](crate::Limits::connection_rate), per address.
+    #[strum(serialize = "connection-rate-address")]
     RateAddress,
     /// [`Limits::connection_rate`](crate::Limits::connection_rate), per group.
+    #[strum(serialize = "connection-rate-group")]
     RateGroup,
     /// The address is not in [`Settings::allowed`](crate::Settings::allowed), or is in
     /// [`Settings::denied`](crate::Settings::denied).
     Denied,
     /// The process or the system has too many open files.
     Files,
-    /// [`Limits::outbound_connections`](crate::Limits::outbound_connections).
-    OutboundConnections,
-    /// Like [`Refusal::Files`], for one of the node's own connections.
-    OutboundFiles,
-}
-
-names! {
-    /// The name of the setting. Limits on the node's own connections begin with "outbound-".
-    Refusal {
-        Self::Connections => "connections",
-        Self::HalfOpen => "half-open",
-        Self::HalfOpenAddress => "half-open-address",
-        Self::HalfOpenGroup => "half-open-group",
-        Self::ConnectionsAddress => "connections-address",
-        Self::ConnectionsGroup => "connections-group",
-        Self::RateAddress => "connection-rate-address",
-        Self::RateGroup => "connection-rate-group",
-        Self::Denied => "denied",
-        Self::Files => "files",
-        Self::OutboundConnections => "outbound-connections",
-        Self::OutboundFiles => "outbound-files",
-    }
 }
 
 /// What the connections of all threads use.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    /// Locked when a connection starts, finishes its handshake, or ends.
-    connections: Mutex<Connections>,
+    /// Per direction. Locked when a connection starts, finishes its handshake, or ends.
+    connections: [Mutex<Connections>; 2],
     /// Bytes held per direction, as last published by the threads.
     memory: [AtomicUsize; 2],
 }
 
+/// The connections of one direction.
 #[derive(Debug, Default)]
 struct Connections {
-    inbound: Groups,
-    outbound: usize,
-    /// Inbound connections whose handshake is not done.
-    half_open: Groups,
-    /// Inbound connections that began in the current minute, and when it began.
-    recent: Groups,
+    open: usize,
+    /// Those whose handshake is not done. Of the node's own, those whose client has yet to show the
+    /// password.
+    half_open: usize,
+    /// By address and by network group.
+    by_network: HashMap<IpNet, Counts>,
+    /// When the current minute began.
     minute: Option<Instant>,
-    /// Outbound connections whose client has not shown the password yet.
-    unauthenticated: Groups,
 }
 
-/// Fails with the first limit, per address or per group, that its number has reached.
-fn check(numbers: [usize; 2], limit: PerAddress, refusals: [Refusal; 2]) -> Result<(), Refusal> {
-    let limits = limit.both();
-    match (0..2).find(|&of| numbers[of] >= limits[of]) {
-        Some(of) => Err(refusals[of]),
-        None => Ok(()),
-    }
+/// The connections of an address or of a network group.
+#[derive(Debug, Default)]
+struct Counts {
+    open: usize,
+    half_open: usize,
+    /// Those that began in the current minute.
+    recent: usize,
+    rate: Arc<Rate>,
 }
 
 impl Connections {
-    /// Checks the limits of an inbound peer's address and of its network group, and counts that it
-    /// has connected now.
-    fn check_address(&mut self, ip: IpAddr, limits: &Limits) -> Result<(), Refusal> {
+    /// Counts a connection that begins for its address and for its network group, unless one of them
+    /// has reached a limit. Returns the rates that its traffic counts for, if they are limited.
+    fn begin(
+        &mut self,
+        direction: Direction,
+        ip: IpAddr,
+        limits: &Limits,
+    ) -> Result<Option<[Arc<Rate>; 2]>, Refusal> {
         use Refusal::*;
-        let half_open = self.half_open.of(ip);
-        check(
-            half_open,
-            limits.half_open_of,
-            [HalfOpenAddress, HalfOpenGroup],
-        )?;
-        if ip.to_canonical().is_loopback() {
-            return Ok(());
-        }
-        let all = self.inbound.of(ip);
-        check(
-            all,
-            limits.connections_of,
-            [ConnectionsAddress, ConnectionsGroup],
-        )?;
-        if limits.connection_rate == PerAddress::UNLIMITED {
-            return Ok(());
-        }
         if self.minute.is_none_or(|start| start.elapsed() >= MINUTE) {
             self.minute = Some(Instant::now());
-            self.recent = Groups::default();
+            self.by_network.retain(|_, counts| counts.open > 0);
+            for counts in self.by_network.values_mut() {
+                counts.recent = 0;
+            }
         }
-        let recent = self.recent.of(ip);
-        check(recent, limits.connection_rate, [RateAddress, RateGroup])?;
-        self.recent.add(Some(ip));
-        Ok(())
+        let is_rated = direction == Direction::Inbound && !ip.to_canonical().is_loopback();
+        let (networks, none) = (networks(ip), Counts::default());
+        let [address, group] = networks.map(|net| self.by_network.get(&net).unwrap_or(&none));
+        let (half_open, open) = (limits.half_open_of, limits.connections_of);
+        let recent = limits.connection_rate;
+        let checks = [
+            (address.half_open, half_open.address, HalfOpenAddress),
+            (group.half_open, half_open.group, HalfOpenGroup),
+            (address.open, open.address, ConnectionsAddress),
+            (group.open, open.group, ConnectionsGroup),
+            (address.recent, recent.address, RateAddress),
+            (group.recent, recent.group, RateGroup),
+        ];
+        // Only the limits on half-open connections are for all addresses, and for the node's own.
+        let checks = if is_rated { &checks[..] } else { &checks[..2] };
+        let reached = checks.iter().find(|(number, limit, _)| number >= limit);
+        if let Some((.., refusal)) = reached {
+            return Err(*refusal);
+        }
+        // Without a limit, what has ended is forgotten at once.
+        let is_recent = is_rated && recent != PerAddress::UNLIMITED;
+        let rates = networks.map(|network| {
+            let counts = self.by_network.entry(network).or_default();
+            counts.open += 1;
+            counts.half_open += 1;
+            counts.recent += usize::from(is_recent);
+            Arc::clone(&counts.rate)
+        });
+        Ok((is_rated && limits.byte_rate != PerAddress::UNLIMITED).then_some(rates))
     }
 
-    /// The rates for which the traffic of an inbound peer counts, if they are limited.
-    fn rates(&mut self, ip: IpAddr, limits: &Limits) -> Option<[Arc<Rate>; 2]> {
-        let is_limited = limits.byte_rate != PerAddress::UNLIMITED;
-        (is_limited && !ip.to_canonical().is_loopback()).then(|| self.inbound.rates(ip))
+    /// Changes the counts of an address and of its network group.
+    fn change(&mut self, address: Option<IpAddr>, change: fn(&mut Counts)) {
+        for network in address.map(networks).into_iter().flatten() {
+            if let Entry::Occupied(mut counts) = self.by_network.entry(network) {
+                change(counts.get_mut());
+                if counts.get().open + counts.get().recent == 0 {
+                    counts.remove();
+                }
+            }
+        }
     }
 }
 
@@ -162,14 +163,14 @@ pub struct Usage {
 }
 
 impl Budget {
-    /// What is used now, without the peers that are remembered.
-    pub(crate) fn usage(&self) -> Usage {
-        let memory = |direction: Direction| self.memory[direction as usize].load(Relaxed);
+    /// What is used now.
+    pub(crate) fn usage(&self, known_v1: usize) -> Usage {
+        let [memory, outbound_memory] = self.memory.each_ref().map(|held| held.load(Relaxed));
         Usage {
-            half_open: lock(&self.connections).half_open.all(),
-            memory: memory(Direction::Inbound),
-            outbound_memory: memory(Direction::Outbound),
-            known_v1: 0,
+            half_open: lock(&self.connections[Direction::Inbound as usize]).half_open,
+            memory,
+            outbound_memory,
+            known_v1,
         }
     }
 
@@ -181,53 +182,30 @@ impl Budget {
         address: Option<IpAddr>,
         limits: &Limits,
     ) -> Result<Permit, Refusal> {
-        let mut connections = lock(&self.connections);
-        let kind = match direction {
-            Direction::Outbound => {
-                let has_too_many = |address| {
-                    let [of_address, _] = connections.unauthenticated.of(address);
-                    of_address >= limits.half_open_of.address
-                };
-                if address.is_some_and(has_too_many)
-                    || connections.outbound >= limits.outbound_connections
-                {
-                    return Err(Refusal::OutboundConnections);
-                }
-                connections.outbound += 1;
-                match address {
-                    Some(address) => {
-                        connections.unauthenticated.add(Some(address));
-                        Kind::Unauthenticated(address)
-                    }
-                    None => Kind::Outbound,
-                }
-            }
-            Direction::Inbound => {
-                if connections.inbound.all() >= limits.connections {
-                    return Err(Refusal::Connections);
-                }
-                if connections.half_open.all() >= limits.half_open {
-                    return Err(Refusal::HalfOpen);
-                }
-                if let Some(address) = address {
-                    connections.check_address(address, limits)?;
-                }
-                connections.inbound.add(address);
-                connections.half_open.add(address);
-                Kind::Inbound {
-                    address,
-                    is_half_open: true,
-                }
-            }
+        let mut connections = lock(&self.connections[direction as usize]);
+        let most = match direction {
+            Direction::Inbound => limits.connections,
+            Direction::Outbound => limits.outbound_connections,
         };
-        let rates = match (direction, address) {
-            (Direction::Inbound, Some(address)) => connections.rates(address, limits),
-            _ => None,
+        let is_half_open = direction == Direction::Inbound || address.is_some();
+        if connections.open >= most {
+            return Err(Refusal::Connections);
+        }
+        if is_half_open && connections.half_open >= limits.half_open {
+            return Err(Refusal::HalfOpen);
+        }
+        let rates = match address {
+            Some(address) => connections.begin(direction, address, limits)?,
+            None => None,
         };
+        connections.open += 1;
+        connections.half_open += usize::from(is_half_open);
         drop(connections);
         Ok(Permit {
             budget: Arc::clone(self),
-            kind,
+            direction,
+            address,
+            is_half_open,
             rates,
         })
     }
@@ -237,61 +215,33 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Permit {
     budget: Arc<Budget>,
-    kind: Kind,
+    direction: Direction,
+    /// What its address is counted by. `None` until a load balancer has told it, and for a connection
+    /// of the node's that needs no password.
+    address: Option<IpAddr>,
+    is_half_open: bool,
     /// What its traffic counts for, of its address and of its network group.
     rates: Option<[Arc<Rate>; 2]>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Outbound,
-    /// Outbound, before the client has shown the password.
-    Unauthenticated(IpAddr),
-    Inbound {
-        /// `None` until a load balancer has told it.
-        address: Option<IpAddr>,
-        is_half_open: bool,
-    },
-}
-
 impl Permit {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        lock(&self.budget.connections[self.direction as usize])
+    }
+
     /// Records the peer's address once a load balancer has told it.
     pub(crate) fn set_address(&mut self, address: IpAddr, limits: &Limits) -> Result<(), Refusal> {
-        if let Kind::Inbound {
-            address: known @ None,
-            ..
-        } = &mut self.kind
-        {
-            let mut connections = lock(&self.budget.connections);
-            connections.check_address(address, limits)?;
-            *known = Some(address);
-            connections.inbound.remove(None);
-            connections.half_open.remove(None);
-            connections.inbound.add(*known);
-            connections.half_open.add(*known);
-            self.rates = connections.rates(address, limits);
-        }
+        let rates = self.connections().begin(self.direction, address, limits)?;
+        (self.address, self.rates) = (Some(address), rates);
         Ok(())
     }
 
-    /// Records that the client has shown the password.
-    pub(crate) fn authenticate(&mut self) {
-        if let Kind::Unauthenticated(address) = self.kind {
-            let mut connections = lock(&self.budget.connections);
-            connections.unauthenticated.remove(Some(address));
-            self.kind = Kind::Outbound;
-        }
-    }
-
-    /// Records that the handshake is done.
+    /// Records that the handshake is done, or that the client has shown the password.
     pub(crate) fn handshake_done(&mut self) {
-        if let Kind::Inbound {
-            address,
-            is_half_open: is_half_open @ true,
-        } = &mut self.kind
-        {
-            lock(&self.budget.connections).half_open.remove(*address);
-            *is_half_open = false;
+        if std::mem::take(&mut self.is_half_open) {
+            let mut connections = self.connections();
+            connections.half_open -= 1;
+            connections.change(self.address, |counts| counts.half_open -= 1);
         }
     }
 
@@ -304,31 +254,52 @@ impl Permit {
 
     /// Whether the connection's address or network group must wait before it moves more bytes.
     pub(crate) fn is_over_rate(&self, limits: &Limits, now: Instant) -> bool {
-        let limits = limits.byte_rate.both();
-        let mut rates = self.rates.iter().flatten().zip(limits);
+        let PerAddress { address, group } = limits.byte_rate;
+        let mut rates = self.rates.iter().flatten().zip([address, group]);
         rates.any(|(rate, limit)| rate.is_over(limit, now))
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut connections = lock(&self.budget.connections);
-        match self.kind {
-            Kind::Outbound => connections.outbound -= 1,
-            Kind::Unauthenticated(address) => {
-                connections.outbound -= 1;
-                connections.unauthenticated.remove(Some(address));
-            }
-            Kind::Inbound {
-                address,
-                is_half_open,
-            } => {
-                connections.inbound.remove(address);
-                if is_half_open {
-                    connections.half_open.remove(address);
-                }
-            }
+        self.handshake_done();
+        let mut connections = self.connections();
+        connections.open -= 1;
+        connections.change(self.address, |counts| counts.open -= 1);
+    }
+}
+
+/// Bytes that were moved lately for an address or a network group.
+#[derive(Debug, Default)]
+struct Rate(Mutex<Recent>);
+
+#[derive(Debug, Default)]
+struct Recent {
+    /// Since when bytes are counted: `None` before the first question.
+    since: Option<Instant>,
+    /// Bytes since then that no second has paid for yet.
+    bytes: usize,
+}
+
+impl Rate {
+    /// Counts bytes that were moved, after [`Rate::is_over`] allowed it.
+    fn add(&self, bytes: usize) {
+        lock(&self.0).bytes += bytes;
+    }
+
+    /// Whether more bytes were moved than are allowed by now. Each second allows `limit` bytes; what
+    /// was moved beyond them is subtracted from what the next ones allow.
+    fn is_over(&self, limit: usize, now: Instant) -> bool {
+        let mut recent = lock(&self.0);
+        let since = *recent.since.get_or_insert(now);
+        let seconds = now.saturating_duration_since(since).as_secs();
+        if seconds > 0 {
+            recent.bytes = recent
+                .bytes
+                .saturating_sub(limit.saturating_mul(seconds as usize));
+            recent.since = Some(since + Duration::from_secs(seconds));
         }
+        recent.bytes >= limit
     }
 }
 
@@ -430,13 +401,71 @@ mod tests {
             assert_eq!(admit(Inbound, Some(b)).unwrap_err(), Refusal::Connections);
             let _own = admit(Outbound, None).unwrap();
             let refused = admit(Outbound, None);
-            assert_eq!(refused.unwrap_err(), Refusal::OutboundConnections);
+            assert_eq!(refused.unwrap_err(), Refusal::Connections);
         }
-        let left = lock(&budget.connections);
-        assert_eq!(
-            (left.inbound.all(), left.outbound, left.half_open.all()),
-            (0, 0, 0)
-        );
+        for left in &budget.connections {
+            let left = lock(left);
+            assert_eq!((left.open, left.half_open), (0, 0));
+            assert!(left.by_network.is_empty());
+        }
+    }
+
+    /// Of the addresses a and b of one group, and of c alone.
+    #[test]
+    fn addresses_and_groups_are_counted() {
+        let budget = Arc::<Budget>::default();
+        let limits = Limits::default();
+        let [a, b, c] = ["203.0.113.5", "203.0.113.6", "2001:db8::1"].map(|a| a.parse().unwrap());
+        let admit = |address| budget.admit(Inbound, address, &limits).unwrap();
+        let count = |address| {
+            let connections = lock(&budget.connections[0]);
+            let counts = networks(address).map(|of| connections.by_network.get(&of));
+            counts.map(|counts| counts.map_or(0, |counts| counts.open))
+        };
+        let counts = || {
+            let open = lock(&budget.connections[0]).open;
+            (open, count(a), count(b), count(c))
+        };
+        let mut all = [a, a, b, c].map(|address| Some(admit(Some(address))));
+        assert_eq!(counts(), (4, [2, 3], [1, 3], [1, 1]));
+        let unknown = admit(None);
+        (all[0], all[3]) = (None, None);
+        assert_eq!(counts(), (3, [1, 2], [1, 2], [0, 0]));
+        drop(unknown);
+        assert_eq!(counts().0, 2);
+        assert_eq!(lock(&budget.connections[0]).by_network.len(), 3);
+        let limits = Limits {
+            byte_rate: PerAddress {
+                address: 1,
+                ..PerAddress::UNLIMITED
+            },
+            ..limits
+        };
+        let rates = [a, b].map(|address| {
+            let permit = budget.admit(Inbound, Some(address), &limits).unwrap();
+            permit.rates.clone().unwrap()
+        });
+        let [[of_a, of_group], [of_b, same_group]] = &rates;
+        assert!(Arc::ptr_eq(of_group, same_group) && !Arc::ptr_eq(of_a, of_b));
+    }
+
+    /// What exceeds one second is subtracted from the next ones.
+    #[test]
+    fn a_rate_holds_over_many_seconds() {
+        let start = Instant::now();
+        let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
+        let rate = Rate::default();
+        assert!(!rate.is_over(100, at(0)));
+        rate.add(99);
+        assert!(!rate.is_over(100, at(9)));
+        rate.add(201);
+        for (tenths, expected) in [(9, true), (10, true), (19, true), (20, true), (30, false)] {
+            assert_eq!(rate.is_over(100, at(tenths)), expected, "{tenths}");
+        }
+        // Seconds in which nothing moved allow no more later.
+        assert!(!rate.is_over(100, at(1000)));
+        rate.add(100);
+        assert!(rate.is_over(100, at(1000)) && !rate.is_over(usize::MAX, at(1000)));
     }
 
     /// Limits per address and per group: of open connections, of those that begin in a minute, and of
@@ -475,7 +504,7 @@ mod tests {
             assert_eq!([local; 9].map(|address| admit(address).is_ok()), [true; 9]);
             drop(all);
             assert_eq!(admit(a).is_ok(), is_freed);
-            lock(&budget.connections).minute = Instant::now().checked_sub(MINUTE);
+            lock(&budget.connections[0]).minute = Instant::now().checked_sub(MINUTE);
             assert!(admit(a).is_ok());
         }
         let bytes = Limits {
@@ -510,13 +539,13 @@ mod tests {
         let address = "203.0.113.5".parse().ok();
         let admit = |address| budget.admit(Outbound, address, &limits);
         let mut strangers = [(); 2].map(|()| admit(address).unwrap());
-        assert_eq!(admit(address).unwrap_err(), Refusal::OutboundConnections);
-        strangers[0].authenticate();
+        assert_eq!(admit(address).unwrap_err(), Refusal::HalfOpenAddress);
+        strangers[0].handshake_done();
         let third = admit(address).unwrap();
-        assert_eq!(lock(&budget.connections).outbound, 3);
+        assert_eq!(lock(&budget.connections[1]).open, 3);
         drop((strangers, third));
-        let left = lock(&budget.connections);
-        assert_eq!((left.outbound, left.unauthenticated.all()), (0, 0));
+        let left = lock(&budget.connections[1]);
+        assert_eq!((left.open, left.half_open), (0, 0));
     }
 
     /// A thread closes only what exceeds its share, and only in the direction that exceeds its

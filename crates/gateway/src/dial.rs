@@ -2,6 +2,7 @@
 
 use crate::socks::Target;
 use mio::net::TcpStream;
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -12,9 +13,6 @@ use std::time::{Duration, Instant};
 
 /// How long [`check_foreign`] waits for an answer from this machine.
 const FOREIGN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Linux errno value of a non-blocking connect in progress.
-const EINPROGRESS: i32 = 115;
 
 /// Maximum lookups in the queue. A node asks for about a dozen names when it starts.
 const MAX_LOOKUPS: usize = 256;
@@ -86,29 +84,22 @@ pub(crate) fn connect(to: SocketAddr, origin: Origin) -> io::Result<TcpStream> {
         Ok(()) => {}
         // An event reports when it is connected.
         Err(error)
-            if error.raw_os_error() == Some(EINPROGRESS)
+            if Errno::from_io_error(&error) == Some(Errno::INPROGRESS)
                 || error.kind() == ErrorKind::WouldBlock => {}
         Err(error) => return Err(error),
     }
     Ok(TcpStream::from_std(socket.into()))
 }
 
-/// Whether a connecting socket has connected. Returns an error if it failed.
-pub(crate) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
-    if let Some(error) = socket.take_error()? {
-        return Err(error);
+/// Whether a target is an onion service, in any spelling.
+pub(crate) fn is_onion(target: &Target) -> bool {
+    match target {
+        Target::Address(_) => false,
+        Target::Name(name, _) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            name.ends_with(".onion")
+        }
     }
-    match socket.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a name is of an onion service, in any spelling.
-pub(crate) fn is_onion(name: &str) -> bool {
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    name.ends_with(".onion")
 }
 
 /// The addresses of a name: at least one, the preferred one first.
@@ -128,13 +119,8 @@ struct Lookups {
     threads: usize,
 }
 
-struct Lookup {
-    name: String,
-    port: u16,
-    /// Dead when nobody waits for the answer any more.
-    waiter: Weak<()>,
-    answer: Box<dyn FnOnce(LookupResult) + Send>,
-}
+/// A lookup and its answer, and a handle that is dead when nobody waits for it any more.
+type Lookup = (Weak<()>, Box<dyn FnOnce() + Send>);
 
 impl Default for Resolver {
     fn default() -> Self {
@@ -165,34 +151,29 @@ impl Resolver {
         let waiter = Arc::new(());
         let mut state = lock(&self.state);
         if state.waiting.len() >= MAX_LOOKUPS {
-            state.waiting.retain(Lookup::is_wanted);
+            state.waiting.retain(is_wanted);
         }
         if state.waiting.len() >= MAX_LOOKUPS {
             return Err(io::Error::other("too many names are being looked up"));
         }
         if state.threads < MAX_THREADS {
             let resolver = Arc::clone(self);
-            let started = thread::Builder::new()
-                .name("gateway-names".into())
-                .spawn(move || resolver.run());
-            match started {
+            let thread = thread::Builder::new().name("gateway-names".into());
+            match thread.spawn(move || resolver.run()) {
                 Ok(_) => state.threads += 1,
                 Err(error) if state.threads == 0 => return Err(error),
                 Err(_) => {}
             }
         }
-        state.waiting.push_back(Lookup {
-            name: name.to_owned(),
-            port,
-            waiter: Arc::downgrade(&waiter),
-            answer: Box::new(answer),
-        });
+        let (look_up, name) = (self.look_up, name.to_owned());
+        let lookup = Box::new(move || answer(look_up(&name, port)));
+        state.waiting.push_back((Arc::downgrade(&waiter), lookup));
         Ok(waiter)
     }
 
     fn run(&self) {
-        while let Some(lookup) = self.next() {
-            (lookup.answer)((self.look_up)(&lookup.name, lookup.port));
+        while let Some((_, lookup)) = self.next() {
+            lookup();
         }
     }
 
@@ -200,7 +181,7 @@ impl Resolver {
     fn next(&self) -> Option<Lookup> {
         let mut state = lock(&self.state);
         while let Some(lookup) = state.waiting.pop_front() {
-            if lookup.is_wanted() {
+            if is_wanted(&lookup) {
                 return Some(lookup);
             }
         }
@@ -209,10 +190,8 @@ impl Resolver {
     }
 }
 
-impl Lookup {
-    fn is_wanted(&self) -> bool {
-        self.waiter.strong_count() > 0
-    }
+fn is_wanted((waiter, _): &Lookup) -> bool {
+    waiter.strong_count() > 0
 }
 
 /// Uses the system's resolver.
@@ -234,35 +213,25 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Peers that did not answer over v2, then spoke v1, and did not say that they speak v2.
+/// Peers that did not answer over v2, then spoke v1, and did not say that they speak v2; and until when
+/// they are remembered.
 #[derive(Debug, Default)]
-pub(crate) struct KnownV1 {
-    until: HashMap<Target, Instant>,
-    /// Oldest first; a peer that was added twice is in here twice.
-    order: VecDeque<Target>,
-}
+pub(crate) struct KnownV1(pub(crate) HashMap<Target, Instant>);
 
 impl KnownV1 {
+    /// Remembers a peer, instead of the oldest if there are too many.
     pub(crate) fn add(&mut self, peer: &Target, now: Instant) {
-        while self.order.len() >= MAX_KNOWN {
-            if let Some(oldest) = self.order.pop_front() {
-                self.until.remove(&oldest);
+        if self.0.len() >= MAX_KNOWN {
+            let oldest = self.0.iter().min_by_key(|(_, until)| **until);
+            if let Some(oldest) = oldest.map(|(peer, _)| peer.clone()) {
+                self.0.remove(&oldest);
             }
         }
-        self.until.insert(peer.clone(), now + KNOWN_FOR);
-        self.order.push_back(peer.clone());
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.until.len()
-    }
-
-    pub(crate) fn remove(&mut self, peer: &Target) {
-        self.until.remove(peer);
+        self.0.insert(peer.clone(), now + KNOWN_FOR);
     }
 
     pub(crate) fn has(&self, peer: &Target, now: Instant) -> bool {
-        self.until.get(peer).is_some_and(|until| now < *until)
+        self.0.get(peer).is_some_and(|until| now < *until)
     }
 }
 
@@ -337,12 +306,14 @@ mod tests {
         known.add(&peer(0), start);
         assert!(known.has(&peer(0), start) && !known.has(&peer(1), start));
         assert!(!known.has(&peer(0), start + KNOWN_FOR));
-        known.remove(&peer(0));
+        known.0.remove(&peer(0));
         assert!(!known.has(&peer(0), start));
         for number in 1..MAX_KNOWN + 10 {
-            known.add(&peer(number), start);
+            known.add(&peer(number), start + Duration::from_millis(number as u64));
         }
-        assert!(known.until.len() <= MAX_KNOWN && known.order.len() <= MAX_KNOWN);
-        assert!(!known.has(&peer(0), start) && known.has(&peer(MAX_KNOWN), start));
+        assert_eq!(known.0.len(), MAX_KNOWN);
+        // The oldest are forgotten.
+        assert!(!known.has(&peer(9), start) && known.has(&peer(10), start));
+        assert!(known.has(&peer(MAX_KNOWN + 9), start));
     }
 }

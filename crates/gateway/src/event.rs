@@ -2,10 +2,11 @@
 
 use crate::account::Account;
 use crate::budget::{Direction, Refusal};
-use crate::link::{Close, Link, Transport};
+use crate::close::Close;
 use crate::socks::Target;
 use std::net::SocketAddr;
 use std::time::Duration;
+use strum::{IntoStaticStr, VariantNames};
 
 /// A snapshot of a peer.
 #[derive(Clone, Debug)]
@@ -32,22 +33,34 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What is known of a link's peer.
-    pub(crate) fn of(link: &Link) -> Self {
-        let mut account = link.account.clone();
-        account.received.ignored = link.ignored();
+    /// A peer of which nothing more is known.
+    pub(crate) fn new(id: u64, address: Target, direction: Direction) -> Self {
         Self {
-            id: link.id,
-            address: link.address.clone(),
-            node_address: link.node_address,
-            direction: link.direction(),
-            transport: link.transport(),
-            session_id: link.session().map(|session| *session.id()),
-            decoys: link.session().map_or(0, |session| session.inbound.decoys()),
-            age: link.started.elapsed(),
-            account,
+            id,
+            address,
+            node_address: None,
+            direction,
+            transport: Transport::Unknown,
+            session_id: None,
+            decoys: 0,
+            age: Duration::ZERO,
+            account: Account::default(),
         }
     }
+}
+
+/// The transport that a peer speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Transport {
+    /// Not known yet.
+    Unknown,
+    /// Version 1.
+    V1,
+    /// Version 2 (BIP324).
+    V2,
+    /// The node speaks v2 with the peer itself; bytes are relayed unchanged.
+    NodeV2,
 }
 
 /// Something that happened to a peer.
@@ -70,7 +83,8 @@ pub enum Event {
 pub(crate) type EventSink = Box<dyn FnMut(&Peer, &Event) + Send>;
 
 /// Whether the node accepted the last connection to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum NodeState {
     /// There was none yet.
     #[default]
@@ -79,13 +93,4 @@ pub enum NodeState {
     Up,
     /// It could not be reached, or reset the connection at once.
     Down,
-}
-
-names! {
-    /// The name used in JSON.
-    NodeState {
-        Self::Unknown => "unknown",
-        Self::Up => "up",
-        Self::Down => "down",
-    }
 }

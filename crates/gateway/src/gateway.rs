@@ -1,23 +1,18 @@
 //! The gateway and its threads.
 
 use crate::account::Turns;
-use crate::address::Secret;
 use crate::budget::Usage;
 use crate::dial::{Resolver, check_foreign, lock};
 use crate::event::{Event, NodeState, Peer};
-use crate::listener::{BACKLOG, Listener, ListenerKind, Listeners};
-use crate::reactor::Reactor;
-use crate::settings::{PeerSource, Settings};
-use crate::worker::{Request, Shared, Worker};
-use mio::Waker;
+use crate::listener::{BACKLOG, Listener, ListenerKind};
+use crate::settings::{Limits, PeerSource, Settings};
+use crate::worker::{RunState, Shared, Thread, Worker};
 use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::fmt;
 use std::io;
 use std::net::{self, SocketAddr};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long [`Gateway::check_nodes`] waits for a node.
@@ -31,117 +26,68 @@ pub struct Gateway {
     threads: Vec<Thread>,
 }
 
-#[derive(Debug)]
-struct Thread {
-    requests: Sender<Request>,
-    waker: Arc<Waker>,
-    /// The statistics as last published by the thread.
-    turns: Arc<Mutex<Turns>>,
-    handle: JoinHandle<io::Result<()>>,
-}
-
-impl Thread {
-    /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
-    fn send(&self, request: Request) {
-        let _ = self.requests.send(request);
-        // If the wake-up fails, the thread sees the request within a second.
-        let _ = self.waker.wake();
-    }
-}
-
 /// Why a gateway did not start, or failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayError {
     /// The settings have no address to listen on.
+    #[error("no address to listen on: set inbound, socks or transparent")]
     NoListener,
     /// There are more than [`Settings::MAX_INBOUND`] addresses for peers.
+    #[error(
+        "more than {} addresses for peers to connect to",
+        Settings::MAX_INBOUND
+    )]
     TooManyListeners,
     /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}{}", listen_hint(.error))]
     Listen {
         /// The address.
         address: SocketAddr,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The process was given a listening socket whose address is in no setting.
+    #[error("the process was given a socket that listens on {0}, but no setting has this address")]
     UnexpectedSocket(SocketAddr),
     /// The system refused threads, an event queue or random numbers.
-    System(io::Error),
+    #[error("the gateway cannot run: {0}")]
+    System(#[source] io::Error),
     /// [`PeerSource::Real`](crate::PeerSource::Real) does not work here: the process may not bind
     /// foreign addresses, or answers to them do not come back.
+    #[error("cannot connect to {node} from a peer's address: {error}; {}", spoof_hint(.error))]
     Spoof {
         /// The address of the node.
         node: SocketAddr,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The named setting cannot be changed while the gateway runs.
+    #[error("{0} cannot be changed while the gateway runs: restart it")]
     RestartRequired(&'static str),
     /// A thread panicked, which is a bug.
+    #[error("a thread of the gateway panicked")]
     Panicked,
 }
 
-impl fmt::Display for GatewayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoListener => {
-                f.write_str("no address to listen on: set inbound, socks or transparent")
-            }
-            Self::TooManyListeners => {
-                let most = Settings::MAX_INBOUND;
-                write!(f, "more than {most} addresses for peers to connect to")
-            }
-            Self::Listen { address, error } => {
-                let hint = match error.kind() {
-                    io::ErrorKind::AddrInUse => "; another process listens there",
-                    _ => "",
-                };
-                write!(f, "cannot listen on {address}: {error}{hint}")
-            }
-            Self::UnexpectedSocket(address) => {
-                write!(
-                    f,
-                    "the process was given a socket that listens on {address}, but no setting has \
-                     this address"
-                )
-            }
-            Self::System(error) => write!(f, "the gateway cannot run: {error}"),
-            Self::Spoof { node, error } => {
-                let hint = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN",
-                    io::ErrorKind::TimedOut => {
-                        "answers to it do not come back; run the commands that `packetlane gateway \
-                         setup` prints"
-                    }
-                    _ => "the node must be on this machine",
-                };
-                write!(
-                    f,
-                    "cannot connect to {node} from a peer's address: {error}; {hint}"
-                )
-            }
-            Self::RestartRequired(name) => write!(
-                f,
-                "{name} cannot be changed while the gateway runs: restart it"
-            ),
-            Self::Panicked => f.write_str("a thread of the gateway panicked"),
-        }
+/// What may be wrong at an address that cannot be listened on.
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another process listens there",
+        _ => "",
     }
 }
 
-impl std::error::Error for GatewayError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen { error, .. } | Self::Spoof { error, .. } | Self::System(error) => {
-                Some(error)
-            }
-            Self::NoListener
-            | Self::TooManyListeners
-            | Self::UnexpectedSocket(_)
-            | Self::RestartRequired(_)
-            | Self::Panicked => None,
+/// What may be wrong if connections from foreign addresses do not work.
+fn spoof_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN",
+        io::ErrorKind::TimedOut => {
+            "answers to it do not come back; run the commands that `packetlane gateway setup` prints"
         }
+        _ => "the node must be on this machine",
     }
 }
 
@@ -175,57 +121,31 @@ impl Gateway {
     }
 
     fn start_resolving(
-        mut settings: Settings,
+        settings: Settings,
         passed: Vec<net::TcpListener>,
         resolver: Resolver,
         on_event: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> Result<Self, GatewayError> {
-        let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
-        let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
-        let passed = passed.map_err(GatewayError::System)?;
-        check_inbound(&settings)?;
-        let mut secret = Secret::default();
-        getrandom::fill(&mut secret)
-            .map_err(|error| GatewayError::System(io::Error::other(error)))?;
+        let settings = checked(settings)?;
         let shared = Arc::new(Shared {
-            secret,
             nodes: Mutex::new(vec![NodeState::Unknown; settings.inbound.len()]),
             resolver: Arc::new(resolver),
             ..Shared::default()
         });
-        let mut threads = Vec::new();
-        for number in 0..settings.workers.get() as u64 {
-            let reactor = Reactor::new().map_err(GatewayError::System)?;
-            let listeners = Listeners::new(listeners(&mut settings, &passed)?, &reactor);
-            let waker = Arc::clone(&reactor.waker);
-            let (requests, received) = channel();
-            let turns = Arc::<Mutex<Turns>>::default();
-            let worker = Worker::new(
-                settings.clone(),
-                number,
-                Arc::clone(&shared),
-                reactor,
-                listeners.map_err(GatewayError::System)?,
-                received,
-                Arc::clone(&turns),
-                Box::new(on_event.clone()),
-            );
-            let handle = std::thread::Builder::new()
-                .name(format!("gateway-{number}"))
-                .spawn(move || worker.run())
-                .map_err(GatewayError::System)?;
-            threads.push(Thread {
-                requests,
-                waker,
-                turns,
-                handle,
-            });
-        }
-        Ok(Self {
+        let workers = settings.workers.get() as u64;
+        let mut gateway = Self {
             settings,
             shared,
-            threads,
-        })
+            threads: Vec::new(),
+        };
+        for number in 0..workers {
+            let listeners = listeners(&mut gateway.settings, &passed)?;
+            let (settings, shared) = (gateway.settings.clone(), Arc::clone(&gateway.shared));
+            let sink = Box::new(on_event.clone());
+            let thread = Thread::start(settings, number, shared, listeners, sink);
+            gateway.threads.push(thread.map_err(GatewayError::System)?);
+        }
+        Ok(gateway)
     }
 
     /// The current settings. Port 0 is replaced by the port that the system chose.
@@ -243,10 +163,7 @@ impl Gateway {
     /// What the connections of all threads use now.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        Usage {
-            known_v1: lock(&self.shared.known).len(),
-            ..self.shared.budget.usage()
-        }
+        self.shared.budget.usage(lock(&self.shared.known).0.len())
     }
 
     /// Returns a function that finds out whether all nodes accept connections, for at most two
@@ -259,12 +176,7 @@ impl Gateway {
             nodes.fold(true, |all, (index, (inbound, state))| {
                 let is_up = state == NodeState::Up
                     || net::TcpStream::connect_timeout(&inbound.node, NODE_CHECK_TIMEOUT).is_ok();
-                let now = if is_up {
-                    NodeState::Up
-                } else {
-                    NodeState::Down
-                };
-                shared.set_node(index, now);
+                shared.set_node(index, is_up);
                 all && is_up
             })
         }
@@ -273,24 +185,31 @@ impl Gateway {
     /// All current peers, including those whose handshake is not done.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
-        self.request_all(Request::Peers).flatten().collect()
+        let peers = self.ask(|worker| {
+            let links = worker.links.iter();
+            links.map(|(_, link)| link.snapshot()).collect::<Vec<_>>()
+        });
+        peers.flatten().collect()
     }
 
     /// Statistics of each thread, always in the same order. A thread that has ended keeps its last
     /// values.
     #[must_use]
     pub fn turns(&self) -> Vec<Turns> {
-        self.request_all(Request::Turns).for_each(drop);
+        self.ask(Worker::publish).for_each(drop);
         let threads = self.threads.iter();
         threads.map(|thread| lock(&thread.turns).clone()).collect()
     }
 
-    /// Sends a request to all threads. Yields the answers in any order; a thread that has ended
-    /// gives none.
-    fn request_all<T>(&self, request: fn(Sender<T>) -> Request) -> impl Iterator<Item = T> {
+    /// Asks all threads. Yields the answers in any order; a thread that has ended gives none.
+    fn ask<T: Send + 'static>(&self, question: fn(&mut Worker) -> T) -> impl Iterator<Item = T> {
         let (to, answers) = channel();
         for thread in &self.threads {
-            thread.send(request(to.clone()));
+            let to = to.clone();
+            // Fails only if nobody waits for the answer any more.
+            thread
+                .requests
+                .send(move |worker| drop(to.send(question(worker))));
         }
         answers.into_iter()
     }
@@ -306,9 +225,12 @@ impl Gateway {
         if let Some(&name) = self.restart_required(&settings).first() {
             return Err(GatewayError::RestartRequired(name));
         }
-        check_inbound(&settings)?;
+        let settings = checked(settings)?;
         for thread in &self.threads {
-            thread.send(Request::Settings(Box::new(settings.clone())));
+            let settings = settings.clone();
+            thread
+                .requests
+                .send(move |worker| worker.settings = settings);
         }
         self.settings = settings;
         Ok(())
@@ -318,15 +240,10 @@ impl Gateway {
     #[must_use]
     pub fn restart_required(&self, settings: &Settings) -> Vec<&'static str> {
         let old = &self.settings;
-        let listen = |settings: &Settings| -> Vec<_> {
-            settings
-                .inbound
-                .iter()
-                .map(|inbound| inbound.listen)
-                .collect()
-        };
+        let [old_listen, listen] =
+            [old, settings].map(|settings| settings.inbound.iter().map(|inbound| inbound.listen));
         let fixed = [
-            ("listen", listen(old) != listen(settings)),
+            ("listen", old_listen.ne(listen)),
             ("socks", old.socks != settings.socks),
             ("transparent", old.transparent != settings.transparent),
             ("network", old.network != settings.network),
@@ -341,7 +258,7 @@ impl Gateway {
     /// connections. Returns when all threads have stopped accepting; connections to a socket that
     /// was passed to the process then wait in its queue.
     pub fn drain(&self) {
-        self.request_all(Request::Drain).for_each(drop);
+        self.ask(Worker::drain).for_each(drop);
     }
 
     /// Whether all threads have ended, after [`Gateway::drain`] or by an error.
@@ -358,7 +275,9 @@ impl Gateway {
     /// The first error of any thread.
     pub fn stop(&mut self) -> Result<(), GatewayError> {
         for thread in &self.threads {
-            thread.send(Request::Stop);
+            thread
+                .requests
+                .send(|worker| worker.state = RunState::Stopped);
         }
         let ended = std::mem::take(&mut self.threads);
         ended
@@ -380,21 +299,20 @@ impl Drop for Gateway {
 /// other threads.
 fn listeners(
     settings: &mut Settings,
-    passed: &[(SocketAddr, net::TcpListener)],
+    passed: &[net::TcpListener],
 ) -> Result<Vec<Listener>, GatewayError> {
     let inbound = settings.inbound.iter_mut().enumerate();
     let inbound = inbound.map(|(index, one)| (ListenerKind::Inbound(index), &mut one.listen));
-    let own = [
-        (ListenerKind::Socks, settings.socks.as_mut()),
-        (ListenerKind::Transparent, settings.transparent.as_mut()),
-    ];
-    let own = own
-        .into_iter()
-        .filter_map(|(kind, address)| Some((kind, address?)));
-    let configured: Vec<_> = inbound.chain(own).collect();
-    let is_set = |passed: SocketAddr| configured.iter().any(|(_, address)| **address == passed);
-    if let Some((address, _)) = passed.iter().find(|(address, _)| !is_set(*address)) {
-        return Err(GatewayError::UnexpectedSocket(*address));
+    let socks = settings.socks.as_mut();
+    let socks = socks.map(|address| (ListenerKind::Socks, address));
+    let transparent = settings.transparent.as_mut();
+    let transparent = transparent.map(|address| (ListenerKind::Transparent, address));
+    let configured: Vec<_> = inbound.chain(socks).chain(transparent).collect();
+    for socket in passed {
+        let address = socket.local_addr().map_err(GatewayError::System)?;
+        if configured.iter().all(|(_, set)| **set != address) {
+            return Err(GatewayError::UnexpectedSocket(address));
+        }
     }
     let mut listeners = Vec::new();
     for (kind, address) in configured {
@@ -402,14 +320,20 @@ fn listeners(
             address: *address,
             error,
         };
-        let its = passed.iter().find(|(passed, _)| passed == address);
+        let is_its = |one: &&net::TcpListener| one.local_addr().is_ok_and(|its| its == *address);
+        let its = passed.iter().find(is_its);
         let socket = match its {
-            Some((_, socket)) => share(socket),
+            Some(socket) => share(socket),
             None => listen(*address),
         };
         let socket = socket.map_err(failed)?;
         *address = socket.local_addr().map_err(failed)?;
-        listeners.push(Listener::new(kind, socket, its.is_some()));
+        listeners.push(Listener {
+            kind,
+            socket,
+            is_passed: its.is_some(),
+            has_more: true,
+        });
     }
     match listeners.is_empty() {
         true => Err(GatewayError::NoListener),
@@ -418,21 +342,21 @@ fn listeners(
 }
 
 /// Checks the number of inbound settings, and tries whether their nodes can be reached from the
-/// addresses of peers if they say so.
-fn check_inbound(settings: &Settings) -> Result<(), GatewayError> {
+/// addresses of peers if they say so. Raises limits of 0 to 1: with a limit of 0 no link could make
+/// progress.
+fn checked(mut settings: Settings) -> Result<Settings, GatewayError> {
     if settings.inbound.len() > Settings::MAX_INBOUND {
         return Err(GatewayError::TooManyListeners);
     }
-    for inbound in settings
-        .inbound
-        .iter()
-        .filter(|inbound| inbound.source == PeerSource::Real)
-    {
+    let inbound = settings.inbound.iter();
+    for inbound in inbound.filter(|inbound| inbound.source == PeerSource::Real) {
         for node in [Some(inbound.node), inbound.node_v6].into_iter().flatten() {
             check_foreign(node).map_err(|error| GatewayError::Spoof { node, error })?;
         }
     }
-    Ok(())
+    let Limits { batch, queued, .. } = &mut settings.limits;
+    (*batch, *queued) = ((*batch).max(1), (*queued).max(1));
+    Ok(settings)
 }
 
 /// Duplicates a socket that was passed to the process.

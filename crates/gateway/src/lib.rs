@@ -14,20 +14,18 @@
 //! serve the node's own connections, and `proxy_protocol.rs` a load balancer in front of the
 //! gateway.
 
-#[macro_use]
-mod names;
-
-mod access;
 mod account;
 mod address;
 mod advertise;
 mod budget;
+mod close;
 mod dial;
 mod event;
 mod gateway;
 mod lifecycle;
 mod link;
 mod listener;
+mod names;
 mod proxy_protocol;
 mod queue;
 mod reactor;
@@ -44,13 +42,12 @@ mod worker;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use access::{AddressSet, Network, NetworkError};
 pub use account::{Account, Traffic, Turns, TypeCount};
-pub use advertise::{NodeAddress, NodeAddressError};
+pub use address::{AddressSet, Network, NodeAddress, ParseError};
 pub use budget::{Direction, Refusal, Usage};
-pub use event::{Event, NodeState, Peer};
+pub use close::Close;
+pub use event::{Event, NodeState, Peer, Transport};
 pub use gateway::{Gateway, GatewayError};
-pub use link::{Close, Transport};
 pub use proxy_protocol::ProxyProtocolError;
 pub use settings::{Inbound, Limits, PeerSource, PerAddress, Settings, V2Only};
-pub use socks::{Credentials, SocksError, SocksUser, Target};
+pub use socks::{Credentials, SocksError, Target};

@@ -1,21 +1,19 @@
 //! How a link begins and ends: accepting, connecting, handshakes, the fallback to v1, closing.
 
-use crate::account::Account;
 use crate::address::canonical;
 use crate::budget::{Direction, Refusal};
-use crate::dial::{Origin, connect, is_connected, is_onion, lock};
-use crate::event::{Event, Peer};
-use crate::link::{Close, Codec, Link, Retry, Side, Stage, Transport};
-use crate::listener::{Accepted, BACKLOG, ListenerKind};
-use crate::reactor::Subject;
+use crate::close::Close;
+use crate::dial::{LookupResult, Origin, connect, is_onion, lock};
+use crate::event::{Event, Peer, Transport};
+use crate::link::{Codec, End, Link, Retry, Side, Stage};
+use crate::listener::{BACKLOG, ListenerKind};
 use crate::socks::{self, SocksError, SocksRequest, Target};
-use crate::worker::Worker;
+use crate::worker::{RunState, Worker};
 use mio::net::TcpStream;
 use packetlane::bip324::{Connection, HandshakeConfig, HandshakeError};
 use socket2::SockRef;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a node that has asked for a peer may be silent before it is taken for one that speaks
@@ -26,108 +24,119 @@ const NODE_PATIENCE: Duration = Duration::from_secs(1);
 /// delay established peers.
 const MAX_ACCEPTED: usize = 8;
 
+/// How long the listeners stay open after they stopped accepting, so that TCP handshakes already under
+/// way can finish: longer than the longest round trip on Earth. A client whose SYN was dropped retries
+/// after one second; by then only the new gateway must be listening.
+const ACCEPT_GRACE: Duration = Duration::from_millis(500);
+
 impl Worker {
     /// Accepts up to [`MAX_ACCEPTED`] connections from each listener.
     pub(crate) fn accept(&mut self) {
         for index in 0..self.listeners.len() {
             for _ in 0..MAX_ACCEPTED {
-                let next = self.listeners.accept(index, &self.shared.reserved_fd);
-                let Some(Accepted { kind, socket, from }) = next else {
-                    break;
-                };
-                match (socket, kind.direction()) {
-                    (Some(socket), _) => self.admit(kind, socket, from),
-                    (None, Direction::Inbound) => self.refuse(kind, from, Refusal::Files),
-                    (None, Direction::Outbound) => self.refuse(kind, from, Refusal::OutboundFiles),
+                let listener = &mut self.listeners[index];
+                let kind = listener.kind;
+                match listener.accept(&self.shared.reserved_fd) {
+                    Some((Some(socket), from)) => self.admit(kind, socket, from),
+                    Some((None, from)) => self.refuse(kind, from, Refusal::Files),
+                    None => break,
                 }
             }
         }
     }
 
+    /// Closing a listener makes the kernel reset the connections in its queue, and those still in
+    /// the TCP handshake. So it first stops accepting, and is closed [later](ACCEPT_GRACE). A socket
+    /// that was passed to us stays open for its owner: the connections in its queue wait.
+    pub(crate) fn drain(&mut self) {
+        self.state = RunState::Draining;
+        let passed = self.listeners.extract_if(.., |listener| listener.is_passed);
+        for mut listener in passed {
+            // The socket stays open, so the event queue would keep reporting it. If this fails, the
+            // events wake the thread for nothing.
+            let _ = self.reactor.remove(&mut listener.socket);
+        }
+        for listener in &self.listeners {
+            // If this fails, a few clients that are connecting right now may be reset.
+            let _ = listener.stop_accepting();
+        }
+        let close = Instant::now() + ACCEPT_GRACE;
+        self.listeners_close.get_or_insert(close);
+    }
+
     /// Accepts the last connections in the queues and closes the listeners.
     pub(crate) fn close_listeners(&mut self) {
         for _ in 0..=BACKLOG as usize / MAX_ACCEPTED {
-            self.listeners.try_all();
+            self.try_listeners();
             self.accept();
         }
-        self.listeners.close();
+        self.listeners.clear();
+        self.listeners_close = None;
     }
 
-    /// Whether connections begin with a PROXY protocol header.
-    fn expects_proxy_header(&self, kind: ListenerKind) -> bool {
-        let ListenerKind::Inbound(index) = kind else {
-            return false;
-        };
-        let inbound = self.settings.inbound.get(index);
-        inbound.is_some_and(|inbound| inbound.proxy_protocol)
+    /// Notes that connections may be waiting at all listeners.
+    pub(crate) fn try_listeners(&mut self) {
+        for listener in &mut self.listeners {
+            listener.has_more = true;
+        }
     }
 
     /// Reports a connection that never became a link.
     fn refuse(&mut self, kind: ListenerKind, from: SocketAddr, refusal: Refusal) {
-        let peer = Peer {
-            id: 0,
-            address: Target::Address(from),
-            node_address: None,
-            direction: kind.direction(),
-            transport: Transport::Unknown,
-            session_id: None,
-            decoys: 0,
-            age: Duration::ZERO,
-            account: Account::default(),
-        };
+        let peer = Peer::new(0, Target::Address(from), kind.direction());
         (self.event_sink)(&peer, &Event::Refused(refusal));
     }
 
     fn admit(&mut self, kind: ListenerKind, socket: TcpStream, from: SocketAddr) {
         let direction = kind.direction();
-        let expects_header = self.expects_proxy_header(kind);
-        let has_address = match kind {
-            // A load balancer has not told the client's address yet.
-            ListenerKind::Inbound(_) => !expects_header,
-            // Before the password is known, the client may be anybody.
-            ListenerKind::Socks => self.settings.socks_user.is_some(),
-            ListenerKind::Transparent => false,
+        let (inbound, stage) = match kind {
+            ListenerKind::Inbound(index) => {
+                let settings = self.settings.inbound.get(index);
+                let stage = match settings.is_some_and(|inbound| inbound.proxy_protocol) {
+                    true => Stage::ReadingProxyHeader(Vec::new()),
+                    false => Stage::AwaitingFirstByte,
+                };
+                (Some(index), stage)
+            }
+            ListenerKind::Socks => (None, Stage::ReadingSocksRequest(socks::Server::default())),
+            ListenerKind::Transparent => (None, Stage::Connecting),
         };
-        let address = has_address.then_some(from.ip());
-        if direction == Direction::Inbound && address.is_some_and(|ip| !self.settings.admits(ip)) {
+        let has_address = match &stage {
+            Stage::AwaitingFirstByte => true,
+            // Before the password is known, the client may be anybody.
+            Stage::ReadingSocksRequest(_) => self.settings.socks_user.is_some(),
+            // A load balancer has not told the client's address yet.
+            _ => false,
+        };
+        let ip = has_address.then_some(from.ip());
+        if direction == Direction::Inbound && ip.is_some_and(|ip| !self.settings.admits(ip)) {
             return self.refuse(kind, from, Refusal::Denied);
         }
         let limits = &self.settings.limits;
-        let permit = match self.shared.budget.admit(direction, address, limits) {
+        let permit = match self.shared.budget.admit(direction, ip, limits) {
             Ok(permit) => permit,
             Err(refusal) => return self.refuse(kind, from, refusal),
+        };
+        let address = match kind {
+            ListenerKind::Transparent => match original_target(&socket) {
+                Some(target) => target,
+                None => return,
+            },
+            ListenerKind::Inbound(_) | ListenerKind::Socks => from,
         };
         let _ = socket.set_nodelay(true);
         let id = self.next_id;
         self.next_id += self.settings.workers.get() as u64;
-        let side = Side::new(socket);
-        let mut link = match kind {
-            ListenerKind::Inbound(index) => {
-                Link::inbound(id, permit, side, from, index, expects_header)
-            }
-            ListenerKind::Socks => Link::outbound(id, permit, side, from, None),
-            ListenerKind::Transparent => {
-                let Some(to) = original_target(&side.socket) else {
-                    return;
-                };
-                Link::outbound(id, permit, side, from, Some(Target::Address(to)))
-            }
+        let info = Peer::new(id, Target::Address(address), direction);
+        let number = self.links.insert(Link::new(info, permit, inbound, stage));
+        let link = &mut self.links[number];
+        let side = match direction {
+            Direction::Inbound => &mut link.peer,
+            Direction::Outbound => &mut link.node,
         };
-        let number = self.links.vacant_key();
-        let registered = match (&mut link.peer, &mut link.node) {
-            (Some(peer), _) => {
-                let added = self.reactor.add(peer, Subject::Peer(number));
-                added.map_err(Close::PeerSocket)
-            }
-            (None, Some(node)) => {
-                let added = self.reactor.add(node, Subject::Node(number));
-                added.map_err(Close::NodeSocket)
-            }
-            (None, None) => Ok(()),
-        };
-        self.links.insert(link);
+        let opened = self.reactor.open(side, number, socket);
         self.wake(number);
-        let started = registered.and_then(|()| match kind {
+        let started = opened.and_then(|()| match kind {
             ListenerKind::Transparent => self.dial(number),
             ListenerKind::Inbound(_) | ListenerKind::Socks => Ok(()),
         });
@@ -139,7 +148,7 @@ impl Worker {
     /// Continues after the PROXY protocol header told the peer's address.
     fn proxy_header_read(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
-        let Target::Address(from) = link.address else {
+        let Target::Address(from) = link.info.address else {
             return Ok(());
         };
         let admitted = match self.settings.admits(from.ip()) {
@@ -183,54 +192,45 @@ impl Worker {
                 true => self.proxy_header_read(number),
                 false => Ok(()),
             },
-            Stage::AwaitingFirstByte => {
-                match link.peer.as_ref().is_some_and(|peer| peer.readable) {
-                    true => self.start_handshake(number, Connection::responder),
-                    false => Ok(()),
-                }
-            }
+            Stage::AwaitingFirstByte => match link.peer.readable {
+                true => self.start_handshake(number, Connection::responder),
+                false => Ok(()),
+            },
             Stage::ReadingSocksRequest(server) => {
-                if let Some(node) = &mut link.node {
-                    node.append_to(&mut link.from_node, &mut self.turn.scratch)
-                        .map_err(Close::NodeSocket)?;
-                }
-                let user = self.settings.socks_user;
+                let scratch = &mut self.turn.scratch;
+                link.node.append_to(&mut link.from_node, scratch)?;
+                let user = self.settings.socks_user.as_ref();
                 let received = server.receive(&mut link.from_node, user, link.to_node.end());
                 let Some(request) = received.map_err(Close::Socks)? else {
                     return Ok(());
                 };
-                link.permit.authenticate();
+                link.permit.handshake_done();
                 link.credentials = server.credentials.take();
                 link.only_resolves = matches!(request, SocksRequest::Resolve(_));
                 let (SocksRequest::Connect(target) | SocksRequest::Resolve(target)) = request;
-                link.address = target;
+                link.info.address = target;
                 self.dial(number)
             }
             Stage::Connecting => {
-                let Some(peer) = &link.peer else {
+                if !link.peer.is_connected()? {
                     return Ok(());
-                };
-                let has_event = peer.readable || peer.writable;
-                if !has_event || !is_connected(&peer.socket).map_err(Close::PeerSocket)? {
-                    return Ok(());
+                }
+                if !link.via_proxy {
+                    return self.reached(number);
                 }
                 let Codec::V1(to_peer, _) = &mut link.codec else {
                     return Ok(());
                 };
-                if !link.via_proxy {
-                    return self.reached(number);
-                }
-                let (target, credentials) = (link.address.clone(), link.credentials.clone());
+                let (target, credentials) = (link.info.address.clone(), link.credentials.clone());
                 let client = socks::Client::new(target, credentials, to_peer.end());
                 link.stage = Stage::ProxyHandshake(client, Vec::new());
                 link.write_peer(&self.turn.outgoing)
             }
             Stage::ProxyHandshake(client, received) => {
-                let (Some(peer), Codec::V1(to_peer, _)) = (&mut link.peer, &mut link.codec) else {
+                let Codec::V1(to_peer, _) = &mut link.codec else {
                     return Ok(());
                 };
-                peer.append_to(received, &mut self.turn.scratch)
-                    .map_err(Close::PeerSocket)?;
+                link.peer.append_to(received, &mut self.turn.scratch)?;
                 let connected = client.receive(received, to_peer.end());
                 if connected.map_err(Close::Socks)? {
                     // Whoever is connected to waits for the first message, so a peer must be silent
@@ -240,32 +240,27 @@ impl Worker {
                     }
                     return self.reached(number);
                 }
-                if peer.has_ended() {
+                if link.peer.ended {
                     return Err(Close::Peer);
                 }
                 link.write_peer(&self.turn.outgoing)
             }
             Stage::AwaitingNode => {
-                let Some(node) = &mut link.node else {
-                    return Ok(());
-                };
-                node.append_to(&mut link.from_node, &mut self.turn.scratch)
-                    .map_err(Close::NodeSocket)?;
-                let has_ended = node.has_ended();
+                let scratch = &mut self.turn.scratch;
+                link.node.append_to(&mut link.from_node, scratch)?;
                 let magic = self.settings.network.magic();
                 let seen = link.from_node.len().min(magic.len());
                 if link.from_node[..seen] != magic[..seen] {
-                    link.node_speaks_v2 = true;
-                    link.relay_v1(&[], &self.settings);
+                    link.relay_v1(&[], Transport::NodeV2, &self.settings);
                 } else if seen == magic.len() || link.attempt_started.elapsed() > NODE_PATIENCE {
                     link.attempt_started = Instant::now();
                     return self.start_handshake(number, Connection::initiator);
-                } else if has_ended {
+                } else if link.node.ended {
                     return Err(Close::Node);
                 }
                 Ok(())
             }
-            Stage::Resolving | Stage::Handshaking | Stage::Relaying => Ok(()),
+            Stage::Resolving(_) | Stage::Handshaking | Stage::Relaying => Ok(()),
         }
     }
 
@@ -273,12 +268,12 @@ impl Worker {
     fn dial(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
         let settings = &self.settings;
-        let is_onion = matches!(&link.address, Target::Name(name, _) if is_onion(name));
+        let is_onion = is_onion(&link.info.address);
         let proxy = match is_onion {
             true => settings.tor.or(settings.proxy),
             false => settings.proxy,
         };
-        match (&link.address, proxy) {
+        match (&link.info.address, proxy) {
             (&Target::Address(address), _) if link.only_resolves => {
                 Err(self.resolved(number, &[address]))
             }
@@ -299,15 +294,11 @@ impl Worker {
             (Target::Name(..), None) if is_onion => Err(Close::NoTor),
             (&Target::Address(address), None) => self.connect_peer(number, address),
             (Target::Name(name, port), None) => {
-                link.stage = Stage::Resolving;
-                let (id, results) = (link.id, self.lookups.0.clone());
-                let waker = Arc::clone(&self.reactor.waker);
-                let lookup = self.shared.resolver.request(name, *port, move |addresses| {
-                    let _ = results.send((id, number, addresses));
-                    // If the wake-up fails, the answer is noticed within a second.
-                    let _ = waker.wake();
+                let (id, requests) = (link.info.id, self.requests.clone());
+                let lookup = self.shared.resolver.request(name, *port, move |found| {
+                    requests.send(move |worker| worker.looked_up(id, number, found));
                 });
-                link.lookup = Some(lookup.map_err(Close::Name)?);
+                link.stage = Stage::Resolving(lookup.map_err(Close::Name)?);
                 Ok(())
             }
         }
@@ -320,7 +311,7 @@ impl Worker {
         link.owes_reply = false;
         let best = addresses.iter().find(|address| address.is_ipv4());
         if let Some(address) = best.or(addresses.first()) {
-            let reply = socks::Reply::resolved(address.ip());
+            let reply = socks::Reply::SUCCEEDED.wire(Some(address.ip()));
             link.to_node.end().extend_from_slice(&reply);
         }
         Close::Resolved
@@ -331,21 +322,10 @@ impl Worker {
         let link = &mut self.links[number];
         link.route = Some(route);
         link.attempt_started = Instant::now();
-        let mut side = Side::new(connect(route, Origin::Any).map_err(Close::PeerSocket)?);
-        let added = self.reactor.add(&mut side, Subject::Peer(number));
-        added.map_err(Close::PeerSocket)?;
-        let link = &mut self.links[number];
+        let socket = connect(route, Origin::Any).map_err(Close::PeerSocket)?;
+        self.reactor.open(&mut link.peer, number, socket)?;
         link.stage = Stage::Connecting;
-        link.peer = Some(side);
         Ok(())
-    }
-
-    /// Starts connecting to the next address of the peer's name, if there is one.
-    fn connect_next(&mut self, number: usize) -> Result<(), Close> {
-        match self.links[number].next_addresses.pop() {
-            Some(address) => self.connect_peer(number, address),
-            None => Ok(()),
-        }
     }
 
     /// Continues once TCP to the peer is connected: with v1 if that is known to be the only option,
@@ -353,41 +333,39 @@ impl Worker {
     fn reached(&mut self, number: usize) -> Result<(), Close> {
         let now = Instant::now();
         let link = &mut self.links[number];
-        link.fell_back |=
-            link.may_speak_v1(&self.settings) && lock(&self.shared.known).has(&link.address, now);
+        link.fell_back |= link.may_speak_v1(&self.settings)
+            && lock(&self.shared.known).has(&link.info.address, now);
         match link.fell_back {
-            true => link.relay_v1(&[], &self.settings),
+            true => link.relay_v1(&[], Transport::V1, &self.settings),
             false => link.stage = Stage::AwaitingNode,
         }
         link.attempt_started = now;
         if std::mem::take(&mut link.owes_reply) {
-            let reply = socks::Reply::SUCCEEDED.wire();
+            let reply = socks::Reply::SUCCEEDED.wire(None);
             link.to_node.end().extend_from_slice(&reply);
         }
         Ok(())
     }
 
-    /// Handles finished name lookups.
-    pub(crate) fn finish_lookups(&mut self) {
-        while let Ok((id, number, found)) = self.lookups.1.try_recv() {
-            // The link may have ended, and another may have its number.
-            let Some(link) = self.links.get_mut(number).filter(|link| link.id == id) else {
-                continue;
-            };
-            link.lookup = None;
-            let connecting = match found {
-                Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
-                Ok(addresses) => {
-                    link.next_addresses = addresses;
-                    link.next_addresses.reverse();
-                    self.connect_next(number)
-                }
-                Err(error) => Err(Close::Name(error)),
-            };
-            match connecting {
-                Ok(()) => self.wake(number),
-                Err(close) => self.close(number, close),
+    /// Continues with the addresses of the name of the link with this id and number.
+    fn looked_up(&mut self, id: u64, number: usize, found: LookupResult) {
+        // The link may have ended, and another may have its number.
+        let Some(link) = self.links.get_mut(number).filter(|link| link.info.id == id) else {
+            return;
+        };
+        let connecting = match found {
+            Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
+            Ok(mut addresses) => {
+                addresses.reverse();
+                let first = addresses.pop();
+                link.next_addresses = addresses;
+                first.map_or(Ok(()), |first| self.connect_peer(number, first))
             }
+            Err(error) => Err(Close::Name(error)),
+        };
+        match connecting {
+            Ok(()) => self.wake(number),
+            Err(close) => self.close(number, close),
         }
     }
 
@@ -407,31 +385,24 @@ impl Worker {
         while let Some(link) = self.links.get_mut(number)
             && let Some(retry) = link.retry(&close, &self.settings)
         {
-            link.peer = None;
-            let tried = match retry {
-                Retry::NextAddress => self.connect_next(number),
-                Retry::V1 => self.fall_back(number),
+            link.peer = Side::new(End::Peer, None);
+            let route = match retry {
+                Retry::NextAddress => link.next_addresses.pop(),
+                Retry::V1 => {
+                    link.fell_back = true;
+                    link.codec = Codec::v1();
+                    link.next_addresses.clear();
+                    (self.event_sink)(&link.snapshot(), &Event::FellBack);
+                    link.route
+                }
             };
-            match tried {
+            let Some(route) = route else { break };
+            match self.connect_peer(number, route) {
                 Ok(()) => return self.wake(number),
                 Err(error) => close = error,
             }
         }
         self.end(number, close);
-    }
-
-    /// Connects to a link's peer again, to speak v1.
-    fn fall_back(&mut self, number: usize) -> Result<(), Close> {
-        let link = &mut self.links[number];
-        link.fell_back = true;
-        link.codec = Codec::v1();
-        link.stage = Stage::Connecting;
-        link.next_addresses.clear();
-        (self.event_sink)(&Peer::of(link), &Event::FellBack);
-        match link.route {
-            Some(route) => self.connect_peer(number, route),
-            None => Ok(()),
-        }
     }
 
     pub(crate) fn end(&mut self, number: usize, mut close: Close) {
@@ -444,7 +415,7 @@ impl Worker {
         if link.owes_reply
             && let Some(reply) = close.reply()
         {
-            link.to_node.end().extend_from_slice(&reply.wire());
+            link.to_node.end().extend_from_slice(&reply.wire(None));
         }
         // The node still gets every complete message.
         let _ = link.write_node();
@@ -456,9 +427,9 @@ impl Worker {
     /// Closes a link's sockets and removes it. Returns its last snapshot.
     fn remove(&mut self, number: usize) -> Option<Peer> {
         let link = self.links.try_remove(number)?;
-        self.memory.change(link.direction(), link.held, 0);
-        self.turns.add(&link.account, link.ignored());
-        Some(Peer::of(&link))
+        self.memory.change(link.info.direction, link.held, 0);
+        self.turns.add(&link.info.account, link.ignored());
+        Some(link.snapshot())
     }
 }
 

@@ -3,20 +3,15 @@
 use crate::address::canonical;
 use crate::budget::Direction;
 use crate::dial::lock;
-use crate::reactor::Reactor;
 use mio::net::{TcpListener, TcpStream};
+use rustix::io::Errno;
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 /// Length of the accept queue, for each listener.
 pub(crate) const BACKLOG: i32 = 1024;
-
-/// Linux errno values: too many open files, in the process and in the system.
-const EMFILE: i32 = 24;
-const ENFILE: i32 = 23;
 
 /// Who connects to a listener.
 #[derive(Clone, Copy, Debug)]
@@ -46,22 +41,31 @@ pub(crate) struct Listener {
     /// Whether the process was started with this socket, so that its owner keeps it open.
     pub(crate) is_passed: bool,
     /// Whether connections may be waiting: events report only later ones.
-    has_more: bool,
+    pub(crate) has_more: bool,
 }
 
 impl Listener {
-    pub(crate) fn new(kind: ListenerKind, socket: TcpListener, is_passed: bool) -> Self {
-        Self {
-            kind,
-            socket,
-            is_passed,
-            has_more: true,
+    /// The next connection, if one is waiting: see [`ReservedFd::accept`].
+    pub(crate) fn accept(
+        &mut self,
+        reserved_fd: &Mutex<ReservedFd>,
+    ) -> Option<(Option<TcpStream>, SocketAddr)> {
+        while self.has_more {
+            match lock(reserved_fd).accept(&self.socket) {
+                Ok(accepted) => return Some(accepted),
+                // The client has gone already.
+                Err(error)
+                    if [ErrorKind::Interrupted, ErrorKind::ConnectionAborted]
+                        .contains(&error.kind()) => {}
+                Err(_) => self.has_more = false,
+            }
         }
+        None
     }
 
     /// Drops new SYN packets. Handshakes under way can finish. A client whose SYN is dropped
     /// retries after a second, and reaches another gateway if one listens by then.
-    fn stop_accepting(&self) -> io::Result<()> {
+    pub(crate) fn stop_accepting(&self) -> io::Result<()> {
         // Checks the flags in the TCP header: drops packets with SYN and keeps all others.
         const LOAD_BYTE: u16 = 0x30;
         const JUMP_IF_SET: u16 = 0x45;
@@ -77,118 +81,6 @@ impl Listener {
     }
 }
 
-/// How long the listeners stay open after [`Listeners::stop_accepting`], so that TCP handshakes
-/// already under way can finish: longer than the longest round trip on Earth. A client whose SYN
-/// was dropped retries after one second; by then only the new gateway must be listening.
-const ACCEPT_GRACE: Duration = Duration::from_millis(500);
-
-/// A connection that was accepted, or that found no file descriptor.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) kind: ListenerKind,
-    /// `None` if there are too many open files.
-    pub(crate) socket: Option<TcpStream>,
-    pub(crate) from: SocketAddr,
-}
-
-/// The listeners of a thread.
-#[derive(Debug)]
-pub(crate) struct Listeners {
-    all: Vec<Listener>,
-    /// When they stopped accepting.
-    stopped: Option<Instant>,
-}
-
-impl Listeners {
-    pub(crate) fn new(mut all: Vec<Listener>, reactor: &Reactor) -> io::Result<Self> {
-        for (index, listener) in all.iter_mut().enumerate() {
-            reactor.add_listener(&mut listener.socket, index)?;
-        }
-        Ok(Self { all, stopped: None })
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    /// Whether connections may be waiting.
-    pub(crate) fn have_more(&self) -> bool {
-        self.all.iter().any(|listener| listener.has_more)
-    }
-
-    /// Notes that connections may be waiting at the listener with this index.
-    pub(crate) fn try_one(&mut self, index: usize) {
-        if let Some(listener) = self.all.get_mut(index) {
-            listener.has_more = true;
-        }
-    }
-
-    /// Notes that connections may be waiting at all listeners.
-    pub(crate) fn try_all(&mut self) {
-        for listener in &mut self.all {
-            listener.has_more = true;
-        }
-    }
-
-    /// The next connection of the listener with this index, if one is waiting.
-    pub(crate) fn accept(
-        &mut self,
-        index: usize,
-        reserved_fd: &Mutex<ReservedFd>,
-    ) -> Option<Accepted> {
-        let listener = self.all.get_mut(index)?;
-        while listener.has_more {
-            match lock(reserved_fd).accept(&listener.socket) {
-                Ok((socket, from)) => {
-                    return Some(Accepted {
-                        kind: listener.kind,
-                        socket,
-                        from,
-                    });
-                }
-                // The client has gone already.
-                Err(error)
-                    if [ErrorKind::Interrupted, ErrorKind::ConnectionAborted]
-                        .contains(&error.kind()) => {}
-                Err(_) => listener.has_more = false,
-            }
-        }
-        None
-    }
-
-    /// Closing a listener makes the kernel reset the connections in its queue, and those still in
-    /// the TCP handshake. So it first stops accepting, and is closed [later](Self::time_left). A
-    /// socket that was passed to us stays open for its owner: the connections in its queue wait.
-    pub(crate) fn stop_accepting(&mut self, reactor: &Reactor) -> io::Result<()> {
-        let mut passed = self.all.extract_if(.., |listener| listener.is_passed);
-        // The socket stays open, so the event queue would keep reporting it.
-        passed.try_for_each(|mut listener| reactor.remove(&mut listener.socket))?;
-        drop(passed);
-        for listener in &self.all {
-            // If this fails, a few clients that are connecting right now may be reset.
-            let _ = listener.stop_accepting();
-        }
-        self.stopped.get_or_insert_with(Instant::now);
-        Ok(())
-    }
-
-    /// After [`Listeners::stop_accepting`]: how long until the listeners must be closed.
-    pub(crate) fn time_left(&self) -> Option<Duration> {
-        let stopped = self.stopped?;
-        Some(ACCEPT_GRACE.saturating_sub(stopped.elapsed()))
-    }
-
-    /// Closes the listeners.
-    pub(crate) fn close(&mut self) {
-        self.all.clear();
-        self.stopped = None;
-    }
-}
-
 /// A file descriptor held in reserve. When the process runs out of descriptors, it is closed for a
 /// moment, so that a waiting connection can be accepted and refused instead of being left hanging.
 /// Shared by all threads.
@@ -197,23 +89,24 @@ pub(crate) struct ReservedFd(Option<Socket>);
 
 impl ReservedFd {
     fn fill(&mut self) {
-        // If no descriptor is free now, one may be later.
-        self.0 = self
-            .0
-            .take()
-            .or_else(|| Socket::new(Domain::UNIX, Type::DGRAM, None).ok());
+        if self.0.is_none() {
+            // If no descriptor is free now, one may be later.
+            self.0 = Socket::new(Domain::UNIX, Type::DGRAM, None).ok();
+        }
     }
 
     /// Accepts a connection and returns its [canonical](canonical) address. The socket is `None` if
     /// there are too many open files. Takes `&mut self` so that no other thread can take the
     /// descriptor meanwhile.
-    pub(crate) fn accept(
-        &mut self,
-        listener: &TcpListener,
-    ) -> io::Result<(Option<TcpStream>, SocketAddr)> {
+    fn accept(&mut self, listener: &TcpListener) -> io::Result<(Option<TcpStream>, SocketAddr)> {
         self.fill();
         let (socket, from) = match listener.accept() {
-            Err(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
+            Err(error)
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::MFILE | Errno::NFILE)
+                ) =>
+            {
                 drop(self.0.take());
                 let (_, from) = listener.accept()?;
                 self.fill();
@@ -232,6 +125,7 @@ mod tests {
     use std::net::TcpStream;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::thread;
+    use std::time::Duration;
 
     /// A non-blocking listener whose port others may share.
     fn listener(at: SocketAddr) -> Listener {
@@ -241,7 +135,12 @@ mod tests {
         socket.bind(&at.into()).unwrap();
         socket.listen(BACKLOG).unwrap();
         let socket = TcpListener::from_std(socket.into());
-        Listener::new(ListenerKind::Inbound(0), socket, false)
+        Listener {
+            kind: ListenerKind::Inbound(0),
+            socket,
+            is_passed: false,
+            has_more: true,
+        }
     }
 
     /// Greets every waiting connection.

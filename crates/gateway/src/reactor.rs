@@ -1,10 +1,11 @@
-//! The event queue of a thread, and the links that may have something to do.
+//! The event queue of a thread.
 
-use crate::link::{Link, Side};
+use crate::close::Close;
+use crate::link::{End, Side};
 use crate::settings::Settings;
 use mio::event::Source;
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
-use slab::Slab;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +24,16 @@ const MAX_LISTENERS: usize = Settings::MAX_INBOUND + 2;
 pub(crate) enum Subject {
     /// The listener with this index.
     Listener(usize),
-    /// The peer's socket of the link with this number.
-    Peer(usize),
-    /// The node's socket of the link with this number.
-    Node(usize),
+    /// The socket at this end of the link with this number.
+    Link(usize, End),
 }
 
 impl Subject {
     fn token(self) -> Token {
         Token(match self {
             Self::Listener(index) => LISTENERS + index,
-            Self::Peer(number) => 2 * number,
-            Self::Node(number) => 2 * number + 1,
+            Self::Link(number, End::Peer) => 2 * number,
+            Self::Link(number, End::Node) => 2 * number + 1,
         })
     }
 
@@ -43,8 +42,8 @@ impl Subject {
         match token {
             WAKER => None,
             Token(token) if token >= LISTENERS => Some(Self::Listener(token - LISTENERS)),
-            Token(token) if token % 2 == 0 => Some(Self::Peer(token / 2)),
-            Token(token) => Some(Self::Node(token / 2)),
+            Token(token) if token % 2 == 0 => Some(Self::Link(token / 2, End::Peer)),
+            Token(token) => Some(Self::Link(token / 2, End::Node)),
         }
     }
 }
@@ -54,19 +53,13 @@ impl Subject {
 pub(crate) struct Reactor {
     poll: Poll,
     pub(crate) waker: Arc<Waker>,
-    /// Links that may have something to read or write.
-    ready: Vec<usize>,
 }
 
 impl Reactor {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        Ok(Self {
-            poll,
-            waker,
-            ready: Vec::new(),
-        })
+        Ok(Self { poll, waker })
     }
 
     /// Reports from now on when a listener has a connection.
@@ -77,11 +70,21 @@ impl Reactor {
             .register(socket, token, Interest::READABLE)
     }
 
-    /// Reports from now on when a link's socket becomes readable or writable.
-    pub(crate) fn add(&self, side: &mut Side, subject: Subject) -> io::Result<()> {
+    /// Gives a side of the link with this number its socket, and reports from now on when it becomes
+    /// readable or writable.
+    pub(crate) fn open(
+        &self,
+        side: &mut Side,
+        number: usize,
+        mut socket: TcpStream,
+    ) -> Result<(), Close> {
+        let token = Subject::Link(number, side.end).token();
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
-        registry.register(&mut side.socket, subject.token(), interest)
+        let registered = registry.register(&mut socket, token, interest);
+        registered.map_err(|error| side.end.failed(error))?;
+        *side = Side::new(side.end, Some(socket));
+        Ok(())
     }
 
     /// Reports nothing more. A socket that closes needs no such call.
@@ -95,25 +98,5 @@ impl Reactor {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             result => result,
         }
-    }
-
-    /// Schedules a link for the next turn.
-    pub(crate) fn wake(&mut self, number: usize, link: &mut Link) {
-        if !std::mem::replace(&mut link.is_ready, true) {
-            self.ready.push(number);
-        }
-    }
-
-    pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// The links that are scheduled, each once: a link may have ended, and a new one with its number
-    /// may be listed twice.
-    pub(crate) fn take_ready(&mut self, links: &mut Slab<Link>) -> Vec<usize> {
-        let is_waiting = |link: &mut Link| std::mem::take(&mut link.is_ready);
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.retain(|&number| links.get_mut(number).is_some_and(is_waiting));
-        ready
     }
 }

@@ -1,8 +1,7 @@
 //! Settings and limits of a gateway.
 
-use crate::access::AddressSet;
-use crate::advertise::NodeAddress;
-use crate::socks::{Credentials, SocksUser};
+use crate::address::{AddressSet, NodeAddress};
+use crate::socks::Credentials;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +18,7 @@ pub struct Settings {
     pub socks: Option<SocketAddr>,
     /// The user and password that clients of `socks` must show. If `None`, anyone may use it, and
     /// credentials are passed on to the upstream proxy.
-    pub socks_user: Option<SocksUser>,
+    pub socks_user: Option<Credentials>,
     /// Address that accepts connections of the node's that a firewall redirects.
     pub transparent: Option<SocketAddr>,
     /// Which inbound peers must speak v2. If `None`, none must.
@@ -163,11 +162,11 @@ pub struct Limits {
     pub handshake: Duration,
     /// How long connecting may take, to the node, a peer or a proxy.
     pub connect: Duration,
-    /// Inbound connections whose handshake is not done.
+    /// Inbound connections whose handshake is not done. Clients that have not shown the password of
+    /// [`Settings::socks_user`] have this limit and the next, with counts of their own.
     pub half_open: usize,
     /// The same per address, which a household or an office may share, and per network group. Also for
-    /// loopback addresses. The limit per address also limits the clients that have not shown the
-    /// password of [`Settings::socks_user`].
+    /// loopback addresses.
     pub half_open_of: PerAddress,
     /// Inbound connections. A node allows 125 by default.
     pub connections: usize,
@@ -218,11 +217,6 @@ impl PerAddress {
         address: usize::MAX,
         group: usize::MAX,
     };
-
-    /// For each address, and for each network group.
-    pub(crate) fn both(self) -> [usize; 2] {
-        [self.address, self.group]
-    }
 }
 
 impl Default for Limits {

@@ -4,7 +4,7 @@
 use crate::reader::Reader;
 use sha2::{Digest, Sha256};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use zeroize::{Zeroize as _, Zeroizing};
 
 const VERSION: u8 = 5;
@@ -41,14 +41,11 @@ impl Reply {
     const COMMAND: Self = Self(7);
     const ADDRESS_KIND: Self = Self(8);
 
-    /// The reply on the wire. The bound address means nothing to the client, so it is all zeros.
-    pub(crate) fn wire(self) -> [u8; 10] {
-        [VERSION, self.0, 0, address_type::IPV4, 0, 0, 0, 0, 0, 0]
-    }
-
-    /// The reply to a RESOLVE request.
-    pub(crate) fn resolved(address: IpAddr) -> Vec<u8> {
-        let mut wire = vec![VERSION, Self::SUCCEEDED.0, 0];
+    /// The reply on the wire: with the address of a name that was to be resolved, else with zeros, as
+    /// the bound address means nothing to the client.
+    pub(crate) fn wire(self, resolved: Option<IpAddr>) -> Vec<u8> {
+        let mut wire = vec![VERSION, self.0, 0];
+        let address = resolved.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         Target::Address((address, 0).into()).encode(&mut wire);
         wire
     }
@@ -99,24 +96,31 @@ impl fmt::Display for Target {
 }
 
 /// What is wrong with a SOCKS message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocksError {
     /// It does not start with version 5.
+    #[error("not SOCKS5: the first byte is {0:#04x}")]
     Version(u8),
     /// The client offers none of the supported authentication methods, or the proxy accepted none.
+    #[error("SOCKS5: no common authentication method")]
     Method,
     /// The client's user or password differs from [`Settings::socks_user`].
     ///
     /// [`Settings::socks_user`]: crate::Settings::socks_user
+    #[error("SOCKS5: wrong user or password")]
     Password,
     /// A command other than CONNECT and Tor's RESOLVE.
+    #[error("SOCKS5 command {0} is not supported (only CONNECT and RESOLVE)")]
     Command(u8),
     /// An unknown address type, or a name that is not ASCII.
+    #[error("SOCKS5: not an IP address or an ASCII name")]
     Address,
     /// The upstream proxy refused, with this reply code.
+    #[error("the upstream proxy could not connect (SOCKS5 reply {0})")]
     Refused(u8),
     /// The upstream proxy sent data after its reply.
+    #[error("the upstream proxy sent data after its SOCKS5 reply")]
     Trailing,
 }
 
@@ -133,77 +137,9 @@ impl SocksError {
     }
 }
 
-impl fmt::Display for SocksError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version(byte) => write!(f, "not SOCKS5: the first byte is {byte:#04x}"),
-            Self::Method => f.write_str("SOCKS5: no common authentication method"),
-            Self::Password => f.write_str("SOCKS5: wrong user or password"),
-            Self::Command(command) => write!(
-                f,
-                "SOCKS5 command {command} is not supported (only CONNECT and RESOLVE)"
-            ),
-            Self::Address => f.write_str("SOCKS5: not an IP address or an ASCII name"),
-            Self::Refused(reply) => write!(
-                f,
-                "the upstream proxy could not connect (SOCKS5 reply {reply})"
-            ),
-            Self::Trailing => f.write_str("the upstream proxy sent data after its SOCKS5 reply"),
-        }
-    }
-}
-
-impl std::error::Error for SocksError {}
-
-/// Whether a user or a password has a length that RFC 1929 allows.
-fn fits(field: &[u8]) -> bool {
-    (1..=255).contains(&field.len())
-}
-
-/// The user and password that SOCKS5 clients must show (RFC 1929), stored as a digest.
-#[derive(Clone, Copy)]
-pub struct SocksUser([u8; 32]);
-
-impl SocksUser {
-    /// Returns `None` unless name and password have 1 to 255 bytes each, as RFC 1929 requires.
-    #[must_use]
-    pub fn new(name: &[u8], password: &[u8]) -> Option<Self> {
-        (fits(name) && fits(password)).then(|| Self(Self::digest(name, password)))
-    }
-
-    fn digest(name: &[u8], password: &[u8]) -> [u8; 32] {
-        let length = [name.len() as u8];
-        let digest = Sha256::new()
-            .chain_update(length)
-            .chain_update(name)
-            .chain_update(password);
-        digest.finalize().into()
-    }
-
-    /// Whether name and password are correct.
-    fn matches(&self, name: &[u8], password: &[u8]) -> bool {
-        *self == Self(Self::digest(name, password))
-    }
-}
-
-/// Takes the same time wherever they differ.
-impl PartialEq for SocksUser {
-    fn eq(&self, other: &Self) -> bool {
-        let differences = self.0.iter().zip(other.0).map(|(one, other)| one ^ other);
-        differences.fold(0, |all, one| all | one) == 0
-    }
-}
-
-impl Eq for SocksUser {}
-
-impl fmt::Debug for SocksUser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SocksUser")
-    }
-}
-
-/// User and password for an upstream proxy (RFC 1929), of at most 255 bytes each. A node sends
-/// random ones so that Tor isolates its connections; they are accepted and passed on. Wiped on drop.
+/// User and password (RFC 1929): those that SOCKS5 clients must show, or for an upstream proxy. A node
+/// sends random ones so that Tor isolates its connections; they are accepted and passed on. Wiped on
+/// drop.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     user: Vec<u8>,
@@ -214,10 +150,30 @@ impl Credentials {
     /// Returns `None` unless user and password have 1 to 255 bytes each, as RFC 1929 requires.
     #[must_use]
     pub fn new(user: &[u8], password: &[u8]) -> Option<Self> {
-        (fits(user) && fits(password)).then(|| Self {
+        let fits = |field: &[u8]| (1..=255).contains(&field.len());
+        (fits(user) && fits(password)).then(|| Self::received(user, password))
+    }
+
+    /// Those that a client has sent, each with its length in one byte.
+    fn received(user: &[u8], password: &[u8]) -> Self {
+        Self {
             user: user.to_vec(),
-            password: Zeroizing::new(password.to_vec()),
-        })
+            password: password.to_vec().into(),
+        }
+    }
+
+    /// Whether they are the same. Takes the same time wherever they differ.
+    fn match_in_constant_time(&self, other: &Self) -> bool {
+        let [one, other] = [self, other].map(|Self { user, password }| {
+            let length = [user.len() as u8];
+            Sha256::new()
+                .chain_update(length)
+                .chain_update(user)
+                .chain_update(password)
+                .finalize()
+        });
+        let differences = one.iter().zip(other).map(|(one, other)| one ^ other);
+        differences.fold(0, |all, one| all | one) == 0
     }
 }
 
@@ -227,7 +183,9 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// `None` means that more bytes are needed.
+/// Why a message cannot be handled: it is wrong, or (`None`) more bytes are needed.
+type Stop = Option<SocksError>;
+
 impl<'a> Reader<'a> {
     /// A field that starts with its length in one byte.
     fn length_prefixed(&mut self) -> Option<&'a [u8]> {
@@ -235,37 +193,60 @@ impl<'a> Reader<'a> {
         self.take(len.into())
     }
 
+    /// The version byte of every message except those about passwords.
+    fn version(&mut self) -> Result<(), Stop> {
+        match self.byte().ok_or(None)? {
+            VERSION => Ok(()),
+            other => Err(Some(SocksError::Version(other))),
+        }
+    }
+
     /// An address type, an address and a port.
-    fn target(&mut self) -> Option<Result<Target, SocksError>> {
-        let host = match self.byte()? {
-            address_type::IPV4 => Err(Ipv4Addr::from(self.array::<4>()?).into()),
-            address_type::IPV6 => Err(Ipv6Addr::from(self.array::<16>()?).to_canonical()),
-            address_type::NAME => Ok(self.length_prefixed()?),
-            _ => return Some(Err(SocksError::Address)),
+    fn target(&mut self) -> Result<Target, Stop> {
+        let wrong = Some(SocksError::Address);
+        let address: IpAddr = match self.byte().ok_or(None)? {
+            address_type::IPV4 => self.array::<4>().ok_or(None)?.into(),
+            address_type::IPV6 => self.array::<16>().ok_or(None)?.into(),
+            address_type::NAME => {
+                let name = self.length_prefixed().ok_or(None)?;
+                let port = self.port()?;
+                let name = str::from_utf8(name).map_err(|_| wrong)?;
+                return match name.parse::<IpAddr>() {
+                    Ok(address) => Ok(Target::Address((address.to_canonical(), port).into())),
+                    Err(_) if name.is_ascii() && !name.is_empty() => {
+                        Ok(Target::Name(name.to_owned(), port))
+                    }
+                    Err(_) => Err(wrong),
+                };
+            }
+            _ => return Err(wrong),
         };
-        let port = u16::from_be_bytes(self.array()?);
-        Some(match host {
-            Err(address) => Ok(Target::Address(SocketAddr::new(address, port))),
-            Ok(name) => match str::from_utf8(name) {
-                Ok(name) if name.is_ascii() && !name.is_empty() => {
-                    Ok(match name.parse::<IpAddr>() {
-                        Ok(address) => Target::Address((address.to_canonical(), port).into()),
-                        Err(_) => Target::Name(name.to_owned(), port),
-                    })
-                }
-                _ => Err(SocksError::Address),
-            },
-        })
+        Ok(Target::Address(
+            (address.to_canonical(), self.port()?).into(),
+        ))
+    }
+
+    fn port(&mut self) -> Result<u16, Stop> {
+        self.array().map(u16::from_be_bytes).ok_or(None)
     }
 }
 
-/// Checks the version byte of every message except those about passwords.
-fn version(bytes: &mut Reader<'_>) -> Option<Result<(), SocksError>> {
-    let byte = bytes.byte()?;
-    Some(match byte == VERSION {
-        true => Ok(()),
-        false => Err(SocksError::Version(byte)),
-    })
+/// Takes a message from the start of `bytes`, if it is complete, and handles it. Wipes it, because it
+/// may contain a password.
+fn take<T>(
+    bytes: &mut Vec<u8>,
+    handle: impl FnOnce(&mut Reader<'_>) -> Result<T, Stop>,
+) -> Result<Option<T>, SocksError> {
+    let mut reader = Reader(bytes);
+    let handled = match handle(&mut reader) {
+        Ok(handled) => Ok(Some(handled)),
+        Err(Some(error)) => Err(error),
+        Err(None) => return Ok(None),
+    };
+    let len = bytes.len() - reader.0.len();
+    bytes[..len].zeroize();
+    bytes.drain(..len);
+    handled
 }
 
 /// A client's request.
@@ -301,83 +282,69 @@ impl Server {
     pub(crate) fn receive(
         &mut self,
         bytes: &mut Vec<u8>,
-        user: Option<SocksUser>,
+        user: Option<&Credentials>,
         answers: &mut Vec<u8>,
     ) -> Result<Option<SocksRequest>, SocksError> {
-        loop {
-            let mut reader = Reader(bytes);
-            let Some(request) = self.step(&mut reader, user, answers) else {
-                return Ok(None);
-            };
-            let taken = bytes.len() - reader.0.len();
-            // These bytes may contain a password.
-            bytes[..taken].zeroize();
-            bytes.drain(..taken);
-            if let Some(request) = request? {
-                return Ok(Some(request));
+        while let Some(request) = take(bytes, |reader| self.step(reader, user, answers))? {
+            if request.is_some() {
+                return Ok(request);
             }
         }
+        Ok(None)
     }
 
-    /// Handles one message of the client's, if it is complete.
+    /// Handles one message of the client's.
     fn step(
         &mut self,
         bytes: &mut Reader<'_>,
-        user: Option<SocksUser>,
+        user: Option<&Credentials>,
         answers: &mut Vec<u8>,
-    ) -> Option<Result<Option<SocksRequest>, SocksError>> {
+    ) -> Result<Option<SocksRequest>, Stop> {
         match self.state {
             ServerState::Greeting => {
-                if let Err(error) = version(bytes)? {
-                    return Some(Err(error));
-                }
-                let offered = bytes.length_prefixed()?;
+                bytes.version()?;
+                let offered = bytes.length_prefixed().ok_or(None)?;
                 let (method, state) = if offered.contains(&method::PASSWORD) {
                     (method::PASSWORD, ServerState::Password)
                 } else if offered.contains(&method::NONE) && user.is_none() {
                     (method::NONE, ServerState::Request)
                 } else {
                     answers.extend([VERSION, method::REFUSED]);
-                    return Some(Err(SocksError::Method));
+                    return Err(Some(SocksError::Method));
                 };
                 answers.extend([VERSION, method]);
                 self.state = state;
+                Ok(None)
             }
             ServerState::Password => {
-                bytes.byte()?;
-                let (name, password) = (bytes.length_prefixed()?, bytes.length_prefixed()?);
+                bytes.byte().ok_or(None)?;
+                let name = bytes.length_prefixed().ok_or(None)?;
+                let password = bytes.length_prefixed().ok_or(None)?;
+                let shown = Credentials::received(name, password);
                 match user {
-                    Some(user) if !user.matches(name, password) => {
+                    Some(user) if !user.match_in_constant_time(&shown) => {
                         answers.extend([PASSWORD_VERSION, 1]);
-                        return Some(Err(SocksError::Password));
+                        return Err(Some(SocksError::Password));
                     }
                     // The password is for this server only, not for the upstream proxy.
                     Some(_) => {}
-                    None => {
-                        self.credentials = Some(Credentials {
-                            user: name.to_vec(),
-                            password: Zeroizing::new(password.to_vec()),
-                        });
-                    }
+                    None => self.credentials = Some(shown),
                 }
                 answers.extend([PASSWORD_VERSION, 0]);
                 self.state = ServerState::Request;
+                Ok(None)
             }
             ServerState::Request => {
-                if let Err(error) = version(bytes)? {
-                    return Some(Err(error));
-                }
-                let command = bytes.byte()?;
-                bytes.byte()?;
-                let target = bytes.target()?;
-                return Some(match command {
-                    CONNECT => target.map(|target| Some(SocksRequest::Connect(target))),
-                    RESOLVE => target.map(|target| Some(SocksRequest::Resolve(target))),
-                    _ => Err(SocksError::Command(command)),
-                });
+                bytes.version()?;
+                let request = match bytes.byte().ok_or(None)? {
+                    CONNECT => SocksRequest::Connect,
+                    RESOLVE => SocksRequest::Resolve,
+                    other => return Err(Some(SocksError::Command(other))),
+                };
+                bytes.byte().ok_or(None)?;
+                Ok(Some(request(bytes.target()?)))
             }
         }
-        Some(Ok(None))
     }
 }
 
@@ -423,30 +390,20 @@ impl Client {
         bytes: &mut Vec<u8>,
         output: &mut Vec<u8>,
     ) -> Result<bool, SocksError> {
-        loop {
-            let mut reader = Reader(bytes);
-            let Some(connected) = self.step(&mut reader, output) else {
-                return Ok(false);
-            };
-            let taken = bytes.len() - reader.0.len();
-            bytes.drain(..taken);
-            if connected? {
+        while let Some(connected) = take(bytes, |reader| self.step(reader, output))? {
+            if connected {
                 return Ok(true);
             }
         }
+        Ok(false)
     }
 
-    fn step(
-        &mut self,
-        bytes: &mut Reader<'_>,
-        output: &mut Vec<u8>,
-    ) -> Option<Result<bool, SocksError>> {
+    /// Handles one message of the proxy's.
+    fn step(&mut self, bytes: &mut Reader<'_>, output: &mut Vec<u8>) -> Result<bool, Stop> {
         match self.state {
             ClientState::Method => {
-                if let Err(error) = version(bytes)? {
-                    return Some(Err(error));
-                }
-                match (bytes.byte()?, &self.credentials) {
+                bytes.version()?;
+                match (bytes.byte().ok_or(None)?, &self.credentials) {
                     (method::PASSWORD, Some(Credentials { user, password })) => {
                         output.push(PASSWORD_VERSION);
                         for field in [user.as_slice(), password.as_slice()] {
@@ -457,31 +414,30 @@ impl Client {
                         self.state = ClientState::Password;
                     }
                     (method::NONE, _) => self.request(output),
-                    _ => return Some(Err(SocksError::Method)),
+                    _ => return Err(Some(SocksError::Method)),
                 }
+                Ok(false)
             }
             ClientState::Password => {
-                bytes.byte()?;
-                match bytes.byte()? {
+                bytes.byte().ok_or(None)?;
+                match bytes.byte().ok_or(None)? {
                     0 => self.request(output),
-                    _ => return Some(Err(SocksError::Method)),
+                    _ => return Err(Some(SocksError::Method)),
                 }
+                Ok(false)
             }
             ClientState::Reply => {
-                if let Err(error) = version(bytes)? {
-                    return Some(Err(error));
+                bytes.version()?;
+                let reply = Reply(bytes.byte().ok_or(None)?);
+                bytes.byte().ok_or(None)?;
+                // The address that the proxy bound is not needed, and may be of any kind.
+                match (bytes.target(), reply) {
+                    (Err(None), _) => Err(None),
+                    (_, Reply::SUCCEEDED) => Ok(true),
+                    (_, Reply(reply)) => Err(Some(SocksError::Refused(reply))),
                 }
-                let reply = Reply(bytes.byte()?);
-                bytes.byte()?;
-                // The address that the proxy bound is not needed.
-                let bound = bytes.target()?;
-                return Some(match (reply, bound) {
-                    (Reply::SUCCEEDED, _) => Ok(true),
-                    (Reply(reply), _) => Err(SocksError::Refused(reply)),
-                });
             }
         }
-        Some(Ok(false))
     }
 
     fn request(&mut self, output: &mut Vec<u8>) {
@@ -536,7 +492,7 @@ mod tests {
                 assert_eq!(asked, SocksRequest::Connect(target));
                 assert_eq!(server.credentials, credentials);
                 assert!(at_server.is_empty());
-                let mut reply = Reply::SUCCEEDED.wire().to_vec();
+                let mut reply = Reply::SUCCEEDED.wire(None);
                 reply.extend(b"more");
                 assert!(client.receive(&mut reply, &mut to_server).unwrap());
                 assert_eq!(reply, b"more", "what follows is the peer's");
@@ -588,7 +544,7 @@ mod tests {
     #[test]
     fn a_configured_password_is_required() {
         let long = [b'p'; 255];
-        let user = SocksUser::new(b"node", &long).unwrap();
+        let user = Credentials::new(b"node", &long).unwrap();
         let show = |name: &[u8], password: &[u8]| {
             let mut bytes = vec![5, 2, 0, 2, 1, name.len() as u8];
             bytes.extend(name);
@@ -596,7 +552,7 @@ mod tests {
             bytes.extend(password);
             bytes.extend([5, 1, 0, 1, 127, 0, 0, 1, 0, 9]);
             let (mut server, mut answers) = (Server::default(), Vec::new());
-            let asked = server.receive(&mut bytes, Some(user), &mut answers);
+            let asked = server.receive(&mut bytes, Some(&user), &mut answers);
             assert_eq!(server.credentials, None);
             // Consumed bytes are erased from the buffer.
             assert!(bytes.is_empty() || asked.is_err());
@@ -617,12 +573,12 @@ mod tests {
             assert_eq!(show(name, password), refused);
         }
         let mut answers = Vec::new();
-        let without = Server::default().receive(&mut vec![5, 1, 0], Some(user), &mut answers);
+        let without = Server::default().receive(&mut vec![5, 1, 0], Some(&user), &mut answers);
         assert_eq!((without, answers), (Err(SocksError::Method), vec![5, 0xff]));
         for (name, password) in [(&b""[..], &b"p"[..]), (b"n", b""), (&[b'n'; 256], b"p")] {
-            assert!(SocksUser::new(name, password).is_none());
+            assert!(Credentials::new(name, password).is_none());
         }
-        assert_eq!(format!("{user:?}"), "SocksUser");
+        assert_eq!(format!("{user:?}"), "Credentials");
     }
 
     #[test]

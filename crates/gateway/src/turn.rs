@@ -4,16 +4,15 @@
 
 use crate::account::Turns;
 use crate::budget::Direction;
-use crate::dial::{connect, is_connected, lock};
-use crate::event::{Event, NodeState, Peer};
-use crate::link::{Close, Side};
+use crate::close::Close;
+use crate::dial::{connect, lock};
+use crate::event::Event;
+use crate::link::Link;
 use crate::proxy_protocol::header;
-use crate::reactor::Subject;
 use crate::settings::PeerSource;
 use crate::socks::Target;
-use crate::translate::Frames;
+use crate::translate::{Frames, frame};
 use crate::worker::Worker;
-use packetlane::bitcoin::v1;
 use std::time::Instant;
 
 /// Maximum links per turn that are still in a stage before
@@ -26,13 +25,19 @@ impl Worker {
     /// the next turn.
     pub(crate) fn run_turn(&mut self) -> Vec<usize> {
         let now = Instant::now();
-        let mut all = self.reactor.take_ready(&mut self.links);
+        let mut all = std::mem::take(&mut self.ready);
+        // Each once: a link may have ended, and a new one with its number may be listed twice.
+        let is_ready = |link: &mut Link| std::mem::take(&mut link.is_ready);
+        all.retain(|&number| self.links.get_mut(number).is_some_and(is_ready));
         let links = &self.links;
         // Established links first, then the node's own connections that are being set up. So any
         // number of strangers cannot delay either.
         all.sort_by_key(|&number| {
             let link = &links[number];
-            (!link.is_relaying(), link.direction() == Direction::Inbound)
+            (
+                !link.is_relaying(),
+                link.info.direction == Direction::Inbound,
+            )
         });
         let relaying = all.partition_point(|&number| links[number].is_relaying());
         let limit = all.len().min(relaying + MAX_SETUPS);
@@ -87,10 +92,11 @@ impl Worker {
             {
                 link.fell_back = false;
                 let mut known = lock(&self.shared.known);
-                match version.has_v2() {
+                if version.has_v2() {
                     // Something else was wrong with the attempt over v2.
-                    true => known.remove(&link.address),
-                    false => known.add(&link.address, now),
+                    known.0.remove(&link.info.address);
+                } else {
+                    known.add(&link.info.address, now);
                 }
             }
         }
@@ -99,7 +105,7 @@ impl Worker {
         let before = Instant::now();
         self.settings.engine.open(&mut self.turn.incoming);
         self.turns.encryption += before.elapsed();
-        let mut frames = Frames::default();
+        let mut frames = Frames::new();
         for &number in numbers {
             let limits = &self.settings.limits;
             if let Some(link) = self.links.get_mut(number)
@@ -111,14 +117,9 @@ impl Worker {
         let links = &mut self.links;
         let magic = self.settings.network.magic();
         let before = Instant::now();
-        frames.write(
-            &self.turn.hasher,
-            |number, message_type, payload, checksum| {
-                let to_node = links[number].to_node.end();
-                v1::Message::new(message_type, payload)
-                    .encode_with_checksum(magic, checksum, to_node);
-            },
-        );
+        frame(frames, &self.turn.hasher, |number, message, checksum| {
+            message.encode_with_checksum(magic, checksum, links[number].to_node.end());
+        });
         self.turns.framing += before.elapsed();
         self.turn.incoming.clear();
         for &number in numbers {
@@ -135,8 +136,22 @@ impl Worker {
         let Some(link) = self.links.get(number) else {
             return Ok(());
         };
-        if link.is_relaying() && !link.is_connected && !self.connect_node(number)? {
-            return Ok(());
+        if link.is_relaying() && !link.is_connected {
+            let inbound = link.inbound;
+            let connected = self.connect_node(number);
+            if let (Ok(true) | Err(_), Some(index)) = (&connected, inbound) {
+                self.shared.set_node(index, connected.is_ok());
+            }
+            if !connected? {
+                return Ok(());
+            }
+            let link = &mut self.links[number];
+            link.is_connected = true;
+            if inbound.is_some() {
+                let socket = link.node.socket();
+                link.info.node_address = socket.and_then(|socket| socket.local_addr().ok());
+            }
+            (self.event_sink)(&link.snapshot(), &Event::Connected);
         }
         self.links[number].write_node()
     }
@@ -145,41 +160,23 @@ impl Worker {
     fn connect_node(&mut self, number: usize) -> Result<bool, Close> {
         let link = &mut self.links[number];
         link.permit.handshake_done();
-        let inbound = link.inbound_of(&self.settings);
-        let shared = &self.shared;
-        let node_failed = |error| {
-            if let Some((index, _)) = inbound {
-                shared.set_node(index, NodeState::Down);
-            }
-            Close::NodeSocket(error)
-        };
-        if link.node.is_none()
-            && let (Some((_, inbound)), Target::Address(from)) = (inbound, &link.address)
+        let settings = |index: usize| self.settings.inbound.get(index);
+        if link.node.socket().is_none()
+            && let (Some(inbound), Target::Address(from)) =
+                (link.inbound.and_then(settings), &link.info.address)
         {
-            let (node, origin) = shared.route_to_node(&inbound, *from);
+            let (node, origin) = self.shared.route_to_node(inbound, *from);
             if inbound.source == PeerSource::ProxyProtocol {
                 link.to_node.begin_with(&header(*from, inbound.listen));
             }
-            let socket = connect(node, origin).map_err(node_failed)?;
-            let mut side = Side::new(socket);
-            let added = self.reactor.add(&mut side, Subject::Node(number));
-            added.map_err(Close::NodeSocket)?;
-            link.node = Some(side);
+            let socket = connect(node, origin).map_err(Close::NodeSocket)?;
+            self.reactor.open(&mut link.node, number, socket)?;
             link.attempt_started = Instant::now();
         }
-        let Some(node) = link.node.as_ref().filter(|node| node.writable) else {
-            return Ok(false);
-        };
-        if !is_connected(&node.socket).map_err(node_failed)? {
-            return Ok(false);
+        match link.node.writable {
+            true => link.node.is_connected(),
+            false => Ok(false),
         }
-        link.is_connected = true;
-        if let Some((index, _)) = inbound {
-            link.node_address = node.socket.local_addr().ok();
-            shared.set_node(index, NodeState::Up);
-        }
-        (self.event_sink)(&Peer::of(link), &Event::Connected);
-        Ok(true)
     }
 
     /// Reads the node for these links until the batch is full, and relays its messages to the

@@ -2,24 +2,27 @@
 //! ready, `lifecycle.rs` how links begin and end.
 
 use crate::account::{Traffic, Turns, cpu_time, kernel_time};
-use crate::address::{Secret, canonical, loopback};
+use crate::address::{canonical, loopback};
 use crate::budget::{Budget, Direction, Memory};
-use crate::dial::{KnownV1, LookupResult, Origin, Resolver, lock};
-use crate::event::{EventSink, NodeState, Peer};
-use crate::link::{Close, Link, READ_LEN, Scratch, Stage};
-use crate::listener::{Listeners, ReservedFd};
+use crate::close::Close;
+use crate::dial::{KnownV1, Origin, Resolver, lock};
+use crate::event::{EventSink, NodeState};
+use crate::link::{End, Link, READ_LEN, Scratch, Stage};
+use crate::listener::{Listener, ReservedFd};
 use crate::reactor::{Reactor, Subject};
-use crate::settings::{Inbound, Limits, PeerSource, Settings};
-use mio::Events;
+use crate::settings::{Inbound, PeerSource, Settings};
 use mio::event::Event;
+use mio::{Events, Waker};
 use packetlane::sha256d::Hasher;
 use packetlane::{OpenBatch, SealBatch};
 use slab::Slab;
 use std::fmt;
+use std::hash::RandomState;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the timeouts of all links are checked.
@@ -32,24 +35,29 @@ const MAX_SWEPT: usize = 256;
 /// write. Used to split a turn's CPU time among its links.
 const SYSCALL_COST: u64 = 4096;
 
-/// A request to a thread; sent together with a wake-up.
-pub(crate) enum Request {
-    /// Report the peers.
-    Peers(Sender<Vec<Peer>>),
-    /// Publish the statistics, then reply.
-    Turns(Sender<()>),
-    /// Use other settings. The listeners stay.
-    Settings(Box<Settings>),
-    /// Stop accepting, reply, and end with the last connection.
-    Drain(Sender<()>),
-    /// End now.
-    Stop,
+/// What a thread is asked to do with its worker.
+type Request = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// Sends requests to a thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    sender: Sender<Request>,
+    waker: Arc<Waker>,
+}
+
+impl Requests {
+    /// Sends a request. If the thread has ended, nobody answers; its handle shows that.
+    pub(crate) fn send(&self, request: impl FnOnce(&mut Worker) + Send + 'static) {
+        let _ = self.sender.send(Box::new(request));
+        // If the wake-up fails, the thread sees the request within a second.
+        let _ = self.waker.wake();
+    }
 }
 
 /// What all threads of a gateway share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    pub(crate) secret: Secret,
+    pub(crate) secret: RandomState,
     pub(crate) known: Mutex<KnownV1>,
     pub(crate) reserved_fd: Mutex<ReservedFd>,
     pub(crate) budget: Arc<Budget>,
@@ -88,10 +96,13 @@ impl Shared {
         (node, origin)
     }
 
-    /// Notes what the last connection to the node of the inbound settings with this index showed.
-    pub(crate) fn set_node(&self, index: usize, state: NodeState) {
+    /// Notes whether the node of the inbound settings with this index accepted a connection.
+    pub(crate) fn set_node(&self, index: usize, is_up: bool) {
         if let Some(node) = lock(&self.nodes).get_mut(index) {
-            *node = state;
+            *node = match is_up {
+                true => NodeState::Up,
+                false => NodeState::Down,
+            };
         }
     }
 }
@@ -104,26 +115,17 @@ pub(crate) struct Turn {
     pub(crate) hasher: Hasher,
 }
 
-impl Default for Turn {
-    fn default() -> Self {
-        Self {
-            incoming: OpenBatch::new(),
-            outgoing: SealBatch::new(),
-            scratch: Box::new([0; READ_LEN]),
-            hasher: Hasher::best(),
-        }
-    }
-}
-
 /// One thread and its links.
 pub(crate) struct Worker {
     pub(crate) settings: Settings,
     pub(crate) shared: Arc<Shared>,
     pub(crate) reactor: Reactor,
-    pub(crate) listeners: Listeners,
+    pub(crate) listeners: Vec<Listener>,
+    /// When they will be closed, after they stopped accepting.
+    pub(crate) listeners_close: Option<Instant>,
     pub(crate) links: Slab<Link>,
-    /// Results of name lookups.
-    pub(crate) lookups: (Sender<LinkLookup>, Receiver<LinkLookup>),
+    /// Links that may have something to read or write.
+    pub(crate) ready: Vec<usize>,
     /// The next peer id. Each thread counts in steps of the number of threads.
     pub(crate) next_id: u64,
     /// Memory held by this thread's links.
@@ -132,106 +134,130 @@ pub(crate) struct Worker {
     /// Traffic in here is only that of closed links.
     pub(crate) turns: Turns,
     pub(crate) event_sink: EventSink,
-    requests: Receiver<Request>,
+    inbox: Receiver<Request>,
+    /// For those that answer later.
+    pub(crate) requests: Requests,
     /// The statistics as last published.
     published: Arc<Mutex<Turns>>,
     /// The next link whose timeouts are checked; past the end when the sweep is done.
     next_swept: usize,
+    pub(crate) state: RunState,
 }
-
-/// A link's id and number, and the result of the lookup it asked for.
-pub(crate) type LinkLookup = (u64, usize, LookupResult);
 
 /// Whether the event loop continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RunState {
+pub(crate) enum RunState {
     Running,
+    /// It ends with the last connection.
     Draining,
     Stopped,
 }
 
-/// Raises limits of 0 to 1: with a limit of 0 no link could make progress.
-fn checked(mut settings: Settings) -> Settings {
-    let Limits { batch, queued, .. } = &mut settings.limits;
-    (*batch, *queued) = ((*batch).max(1), (*queued).max(1));
-    settings
+/// A thread and its worker, as the gateway sees them.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) requests: Requests,
+    /// The statistics as last published by the thread.
+    pub(crate) turns: Arc<Mutex<Turns>>,
+    pub(crate) handle: JoinHandle<io::Result<()>>,
 }
 
-impl Worker {
-    /// The worker with this number, counted from 0.
-    #[expect(clippy::too_many_arguments, reason = "it is made in one place")]
-    pub(crate) fn new(
+impl Thread {
+    /// Starts the thread with this number, counted from 0.
+    pub(crate) fn start(
         settings: Settings,
         number: u64,
         shared: Arc<Shared>,
-        reactor: Reactor,
-        listeners: Listeners,
-        requests: Receiver<Request>,
-        published: Arc<Mutex<Turns>>,
+        mut listeners: Vec<Listener>,
         event_sink: EventSink,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        let reactor = Reactor::new()?;
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            reactor.add_listener(&mut listener.socket, index)?;
+        }
+        let (sender, inbox) = channel();
+        let waker = Arc::clone(&reactor.waker);
+        let requests = Requests { sender, waker };
         let turns = Turns {
             received: Traffic::of_known_types(),
             sent: Traffic::of_known_types(),
             ..Turns::default()
         };
-        lock(&published).clone_from(&turns);
-        Self {
-            settings: checked(settings),
+        let published = Arc::new(Mutex::new(turns.clone()));
+        let worker = Worker {
+            settings,
             memory: Memory::new(Arc::clone(&shared.budget)),
             shared,
             reactor,
             listeners,
+            listeners_close: None,
             links: Slab::new(),
-            lookups: channel(),
+            ready: Vec::new(),
             next_id: 1 + number,
-            turn: Turn::default(),
+            turn: Turn {
+                incoming: OpenBatch::new(),
+                outgoing: SealBatch::new(),
+                scratch: Box::new([0; READ_LEN]),
+                hasher: Hasher::best(),
+            },
             turns,
             event_sink,
-            requests,
-            published,
+            inbox,
+            requests: requests.clone(),
+            published: Arc::clone(&published),
             next_swept: 0,
-        }
+            state: RunState::Running,
+        };
+        let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
+        Ok(Self {
+            requests,
+            turns: published,
+            handle: thread.spawn(move || worker.run())?,
+        })
     }
+}
 
+impl Worker {
     /// Runs until it is asked to stop, or until the last connection has ended after a drain.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut last_sweep = Instant::now();
         let mut cpu = cpu_time();
-        let mut state = RunState::Running;
-        while state == RunState::Running
-            || state == RunState::Draining && !(self.links.is_empty() && self.listeners.is_empty())
+        while self.state == RunState::Running
+            || self.state == RunState::Draining
+                && !(self.links.is_empty() && self.listeners.is_empty())
         {
-            let may_wait = !self.reactor.has_ready()
-                && !self.listeners.have_more()
+            let may_wait = self.ready.is_empty()
+                && !self.listeners.iter().any(|listener| listener.has_more)
                 && self.next_swept >= self.links.capacity();
-            let wait = match may_wait {
-                true => self.listeners.time_left().unwrap_or(SWEEP_INTERVAL),
-                false => Duration::ZERO,
+            let wait = match (may_wait, self.listeners_close) {
+                (true, Some(close)) => close.saturating_duration_since(Instant::now()),
+                (true, None) => SWEEP_INTERVAL,
+                (false, _) => Duration::ZERO,
             };
             self.turns.calls += 1;
             self.reactor.wait(&mut events, wait)?;
             for event in &events {
                 self.mark(event);
             }
-            self.finish_lookups();
             self.accept();
             let in_turn = self.run_turn();
             self.close_largest();
             let now = cpu_time();
             self.share(&in_turn, now.saturating_sub(cpu));
             cpu = now;
-            state = self.handle_requests(state)?;
-            if self.listeners.time_left() == Some(Duration::ZERO) {
-                self.close_listeners();
+            while let Ok(request) = self.inbox.try_recv() {
+                request(&mut self);
             }
             let now = Instant::now();
+            if self.listeners_close.is_some_and(|close| now >= close) {
+                self.close_listeners();
+            }
             if now.saturating_duration_since(last_sweep) >= SWEEP_INTERVAL {
                 last_sweep = now;
                 self.next_swept = 0;
                 // If accepting failed before, no further event reports the waiting connections.
-                self.listeners.try_all();
+                self.try_listeners();
             }
             self.sweep(now);
             if !self.settings.turn.is_zero() {
@@ -247,70 +273,44 @@ impl Worker {
     }
 
     /// Publishes the statistics.
-    fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.turns.cpu = cpu_time();
         // `kernel_time` is 0 if no file can be opened.
         self.turns.kernel = self.turns.kernel.max(kernel_time());
         let mut turns = self.turns.clone();
         for (_, link) in &self.links {
-            turns.add(&link.account, link.ignored());
+            turns.add(&link.info.account, link.ignored());
         }
         *lock(&self.published) = turns;
     }
 
-    /// Handles the requests of the gateway.
-    fn handle_requests(&mut self, mut state: RunState) -> io::Result<RunState> {
-        while let Ok(request) = self.requests.try_recv() {
-            match request {
-                Request::Peers(reply) => {
-                    let peers = self.links.iter().map(|(_, link)| Peer::of(link));
-                    // Fails only if nobody waits for the answer any more.
-                    let _ = reply.send(peers.collect());
-                }
-                Request::Turns(reply) => {
-                    self.publish();
-                    let _ = reply.send(());
-                }
-                Request::Settings(settings) => self.settings = checked(*settings),
-                Request::Drain(reply) => {
-                    self.listeners.stop_accepting(&self.reactor)?;
-                    state = RunState::Draining;
-                    let _ = reply.send(());
-                }
-                Request::Stop => return Ok(RunState::Stopped),
-            }
-        }
-        Ok(state)
-    }
-
     /// Records what an event says about a socket.
     fn mark(&mut self, event: &Event) {
-        let (number, is_peer) = match Subject::of(event.token()) {
-            Some(Subject::Peer(number)) => (number, true),
-            Some(Subject::Node(number)) => (number, false),
-            Some(Subject::Listener(index)) => return self.listeners.try_one(index),
-            None => return,
-        };
-        let Some(link) = self.links.get_mut(number) else {
-            return;
-        };
-        let side = match is_peer {
-            true => link.peer.as_mut(),
-            false => link.node.as_mut(),
-        };
-        let Some(side) = side else {
-            return;
-        };
-        side.ending |= event.is_read_closed() || event.is_error();
-        side.readable |= event.is_readable() || side.ending;
-        side.writable |= event.is_writable() || event.is_error();
-        self.reactor.wake(number, link);
+        match Subject::of(event.token()) {
+            Some(Subject::Link(number, end)) => {
+                if let Some(link) = self.links.get_mut(number) {
+                    match end {
+                        End::Peer => link.peer.mark(event),
+                        End::Node => link.node.mark(event),
+                    }
+                    self.wake(number);
+                }
+            }
+            Some(Subject::Listener(index)) => {
+                if let Some(listener) = self.listeners.get_mut(index) {
+                    listener.has_more = true;
+                }
+            }
+            None => {}
+        }
     }
 
     /// Schedules a link for the next turn.
     pub(crate) fn wake(&mut self, number: usize) {
-        if let Some(link) = self.links.get_mut(number) {
-            self.reactor.wake(number, link);
+        if let Some(link) = self.links.get_mut(number)
+            && !std::mem::replace(&mut link.is_ready, true)
+        {
+            self.ready.push(number);
         }
     }
 
@@ -328,7 +328,7 @@ impl Worker {
                 link.trim(now);
                 link.hold(&mut self.memory);
             }
-            let is_its = |link: &Link| link.direction() == direction;
+            let is_its = |link: &Link| link.info.direction == direction;
             while self.memory.is_over(direction, &limits, threads) {
                 let links = self.links.iter().filter(|(_, link)| is_its(link));
                 let Some((number, _)) = links.max_by_key(|(_, link)| link.held) else {
@@ -345,16 +345,16 @@ impl Worker {
         let mut all = 0;
         for &number in in_turn {
             if let Some(link) = links.get_mut(number) {
-                self.turns.calls += u64::from(link.calls);
+                self.turns.calls += u64::from(link.calls());
                 all += weight(link);
             }
         }
         for &number in in_turn {
             if let Some(link) = links.get_mut(number) {
                 let share = u128::from(weight(link)) * cpu.as_nanos() / u128::from(all.max(1));
-                link.account.cpu += Duration::from_nanos(share as u64);
-                link.calls = 0;
-                let bytes = link.account.received.bytes + link.account.sent.bytes;
+                link.info.account.cpu += Duration::from_nanos(share as u64);
+                (link.peer.calls, link.node.calls) = (0, 0);
+                let bytes = link.info.account.received.bytes + link.info.account.sent.bytes;
                 link.permit.count_bytes((bytes - link.counted) as usize);
                 link.counted = bytes;
             }
@@ -374,7 +374,7 @@ impl Worker {
             if let Some(close) = link.check_timeouts(now, &self.settings) {
                 self.close(number, close);
             } else if matches!(link.stage, Stage::AwaitingNode) || link.is_throttled {
-                self.reactor.wake(number, link);
+                self.wake(number);
             }
         }
         self.next_swept = end;
@@ -383,6 +383,6 @@ impl Worker {
 
 /// A link's weight in the split of a turn's CPU time.
 fn weight(link: &Link) -> u64 {
-    let bytes = link.account.received.bytes + link.account.sent.bytes;
-    u64::from(link.calls) * SYSCALL_COST + (bytes - link.counted)
+    let bytes = link.info.account.received.bytes + link.info.account.sent.bytes;
+    u64::from(link.calls()) * SYSCALL_COST + (bytes - link.counted)
 }

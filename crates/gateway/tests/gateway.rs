@@ -7,7 +7,7 @@ use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
     Account, AddressSet, Credentials, Direction, Event, Gateway, GatewayError, Inbound, Limits,
-    NodeState, Peer, PeerSource, Refusal, Settings, SocksUser, Traffic, Transport, Turns, V2Only,
+    NodeState, Peer, PeerSource, Refusal, Settings, Traffic, Transport, Turns, V2Only,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -439,7 +439,7 @@ fn a_proxy_reaches_all_peers() {
     let (node, _from) = echo();
     let (there, _ended) = start(inbound(node));
     let mut upstream = outbound();
-    upstream.socks_user = SocksUser::new(b"user", b"password");
+    upstream.socks_user = Credentials::new(b"user", b"password");
     let (upstream, upstream_told) = told(upstream);
     let (here, here_told) = told(Settings {
         proxy: upstream.settings().socks,
@@ -875,7 +875,7 @@ fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
         stream
     });
     let mut refused = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
-    let expected = "refused OutboundConnections";
+    let expected = "refused Connections";
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
     assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
 
@@ -1146,12 +1146,13 @@ fn invalid_proxy_headers_are_closed() {
         (
             &version,
             false,
-            "closed: PROXY protocol: version 3 is not supported (only 2)",
+            "closed: PROXY protocol: not a version 2 header",
         ),
         (
             &family,
             false,
-            "closed: PROXY protocol: unknown address family 0x33",
+            "closed: PROXY protocol: Invalid protocol 3. Protocol must be one of: Unspecified, \
+             Stream, or Datagram.",
         ),
         (
             &client[..20],

@@ -17,7 +17,6 @@ use listenfd::ListenFd;
 use options::{LogFormat, Options};
 use packetlane_gateway::{Direction, Event, Gateway, Inbound, Peer, Settings, Transport};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use status::Counts;
 use std::error::Error;
 use std::io::IsTerminal as _;
@@ -102,10 +101,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
     let source = Source {
         options: command.options.clone(),
         config: command.config.clone(),
-        files: raise_files(),
+        files: packetlane_files::raise_file_limit(u64::MAX),
     };
-    let (options, settings) = source.load()?;
-    let http = http_address(&options)?;
+    let (options, settings, http) = source.load()?;
     let warnings = options.warnings(&settings, source.files);
     if command.check_config {
         for warning in warnings {
@@ -165,30 +163,23 @@ struct Source {
     files: u64,
 }
 
+/// The options, and what was made of them: settings, and the address of `--http`.
+type Loaded = (Options, Settings, Option<SocketAddr>);
+
 impl Source {
     /// May block on a name server.
-    fn load(&self) -> Result<(Options, Settings), String> {
+    fn load(&self) -> Result<Loaded, String> {
         let options = self.options.clone();
         let options = match &self.config {
             Some(file) => options.or(Options::read(file)?),
             None => options,
         };
-        let settings = options.settings(self.files)?;
+        let (settings, http) = options.settings(self.files)?;
         if let Some(url) = options.nats() {
             events::check(url)?;
         }
-        Ok((options, settings))
+        Ok((options, settings, http))
     }
-}
-
-/// Resolves the address of --http, IPv4 first. Done once, because it cannot change while the
-/// gateway runs.
-fn http_address(options: &Options) -> Result<Option<(HostPort, SocketAddr)>, String> {
-    let Some(http) = options.http() else {
-        return Ok(None);
-    };
-    let found = http.resolve().map_err(|error| format!("http: {error}"))?;
-    Ok(Some((http.clone(), found[0])))
 }
 
 /// Takes the sockets that systemd has opened for this process. Changes the environment, so it must
@@ -203,18 +194,6 @@ fn passed_sockets() -> Result<Vec<TcpListener>, String> {
         taken.transpose()
     };
     (0..count).filter_map(take).collect()
-}
-
-/// Raises the limit on open files as far as allowed, and returns it.
-fn raise_files() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = rustix::process::Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    // If this fails, the old limit stays.
-    let _ = setrlimit(Resource::Nofile, raised);
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Starts the log. A thread writes it until the guard is dropped.
@@ -238,7 +217,7 @@ async fn serve(
     source: Source,
     mut options: Options,
     settings: Settings,
-    http: Option<(HostPort, SocketAddr)>,
+    http: Option<SocketAddr>,
     passed: Vec<TcpListener>,
     lost_lines: ErrorCounter,
 ) -> Result<(), Box<dyn Error>> {
@@ -258,7 +237,7 @@ async fn serve(
     let strangers = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&strangers);
     // Before the gateway starts, so that an address in use fails before any peer connects.
-    let http = match http {
+    let http = match options.http().cloned().zip(http) {
         Some((http, address)) => match listen(address) {
             Ok(listener) => Some((http, listener)),
             Err(error) => return Err(format!("--http: {}", cannot_listen(http, &error)).into()),
@@ -311,7 +290,7 @@ async fn serve(
     notify("READY=1");
 
     let mut drain_deadline = None;
-    let mut reload: Option<JoinHandle<Result<(Options, Settings), String>>> = None;
+    let mut reload: Option<JoinHandle<Result<Loaded, String>>> = None;
     let mut second = Instant::now();
     loop {
         tokio::select! {
@@ -348,7 +327,8 @@ async fn serve(
             } => {
                 reload = None;
                 let loaded = loaded.unwrap_or_else(|error| Err(error.to_string()));
-                let changed = loaded.and_then(|(new, settings)| {
+                // The address of --http cannot change while the gateway runs.
+                let changed = loaded.and_then(|(new, settings, _)| {
                     let warnings = new.warnings(&settings, source.files);
                     change(&mut write(&gateway), &options, &new, settings)?;
                     let changed = options.changed(&new).join(", ");

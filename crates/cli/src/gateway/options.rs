@@ -7,8 +7,7 @@ use packetlane::Engine;
 use packetlane::bitcoin;
 use packetlane_files::Name;
 use packetlane_gateway::{
-    Credentials, Inbound, Limits, Network, NodeAddress, PeerSource, PerAddress, Settings,
-    SocksUser, V2Only,
+    Credentials, Inbound, Limits, Network, NodeAddress, PeerSource, PerAddress, Settings, V2Only,
 };
 use serde::{Deserialize, Deserializer};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -192,9 +191,9 @@ pub(super) struct Options {
     /// Require this user and password from clients of --socks (RFC 1929), as with btcd's
     /// --proxyuser. Bitcoin Core cannot send one. Other users of this machine can see the command
     /// line: set it in --config instead
-    #[arg(long, value_name = "NAME:PASSWORD", value_parser = socks_user)]
-    #[serde(deserialize_with = "read_socks_user")]
-    socks_user: Option<SocksUser>,
+    #[arg(long, value_name = "NAME:PASSWORD", value_parser = credentials)]
+    #[serde(deserialize_with = "read_credentials")]
+    socks_user: Option<Credentials>,
     /// Accept connections of the node's that a firewall redirects here (SO_ORIGINAL_DST)
     #[arg(long, value_name = "HOST:PORT")]
     transparent: Option<HostPort>,
@@ -204,8 +203,8 @@ pub(super) struct Options {
     proxy: Option<HostPort>,
     /// User and password for --proxy [default: those that the node sends]. Other users of this machine
     /// can see the command line: set it in --config instead
-    #[arg(long, value_name = "NAME:PASSWORD", value_parser = proxy_user)]
-    #[serde(deserialize_with = "read_proxy_user")]
+    #[arg(long, value_name = "NAME:PASSWORD", value_parser = credentials)]
+    #[serde(deserialize_with = "read_credentials")]
     proxy_user: Option<Credentials>,
     /// SOCKS5 server that reaches .onion names, instead of --proxy
     #[arg(long, value_name = "HOST:PORT")]
@@ -299,12 +298,12 @@ pub(super) struct Options {
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "value")]
     outbound_connections: Option<Count>,
-    /// Maximum inbound connections whose handshake is not done [default: 10000]
+    /// Maximum inbound connections whose handshake is not done. Clients that have not shown the
+    /// password of --socks-user have the same limits, with counts of their own [default: 10000]
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "value")]
     half_open: Option<Count>,
-    /// The same per address. Also limits clients that have not shown the password of --socks-user
-    /// [default: 64]
+    /// The same per address [default: 64]
     #[arg(long, value_name = "N")]
     #[serde(deserialize_with = "value")]
     half_open_address: Option<Count>,
@@ -358,42 +357,19 @@ pub(super) struct Options {
 }
 
 /// Parses NAME:PASSWORD.
-fn name_and_password<T>(
-    text: &str,
-    make: impl Fn(&[u8], &[u8]) -> Option<T>,
-) -> Result<T, &'static str> {
-    let user = text.split_once(':');
-    let user = user.and_then(|(name, pass)| make(name.as_bytes(), pass.as_bytes()));
-    user.ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
+fn credentials(text: &str) -> Result<Credentials, &'static str> {
+    let both = text.split_once(':');
+    both.and_then(|(name, password)| Credentials::new(name.as_bytes(), password.as_bytes()))
+        .ok_or("expected NAME:PASSWORD, both of 1 to 255 bytes")
 }
 
-fn socks_user(text: &str) -> Result<SocksUser, &'static str> {
-    name_and_password(text, SocksUser::new)
-}
-
-fn proxy_user(text: &str) -> Result<Credentials, &'static str> {
-    name_and_password(text, Credentials::new)
-}
-
-/// A TOML text that is wiped after it is parsed, and is not repeated in an error.
-fn secret<'de, T, D: Deserializer<'de>>(
-    deserializer: D,
-    parse: fn(&str) -> Result<T, &'static str>,
-) -> Result<Option<T>, D::Error> {
-    let text = Zeroizing::new(String::deserialize(deserializer)?);
-    parse(&text).map(Some).map_err(serde::de::Error::custom)
-}
-
-fn read_socks_user<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SocksUser>, D::Error> {
-    secret(deserializer, socks_user)
-}
-
-fn read_proxy_user<'de, D: Deserializer<'de>>(
+/// NAME:PASSWORD, whose text is wiped after it is parsed, and is not repeated in an error.
+fn read_credentials<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Credentials>, D::Error> {
-    secret(deserializer, proxy_user)
+    let text = Zeroizing::new(String::deserialize(deserializer)?);
+    let parsed = credentials(&text).map_err(serde::de::Error::custom)?;
+    Ok(Some(parsed))
 }
 
 /// A TOML text, or a list of them, parsed as on the command line.
@@ -533,9 +509,9 @@ impl Options {
         })
     }
 
-    /// Converts to settings, for a process that may have `files` open files. Resolves names, IPv4
-    /// first, so this may block on a name server.
-    pub(super) fn settings(&self, files: u64) -> Result<Settings, String> {
+    /// Converts to settings, for a process that may have `files` open files, and the address of
+    /// `--http`. Resolves names, IPv4 first, so this may block on a name server.
+    pub(super) fn settings(&self, files: u64) -> Result<(Settings, Option<SocketAddr>), String> {
         let first = |name: &str, address: &HostPort| match address.resolve() {
             Ok(found) => Ok(found[0]),
             Err(error) => Err(format!("{name}: {error}")),
@@ -621,10 +597,10 @@ impl Options {
         let outbound = count(self.outbound_connections, limits.outbound_connections);
         let outbound = outbound.min(for_outbound);
         let connections = count(self.connections, limits.connections);
-        Ok(Settings {
+        let settings = Settings {
             inbound,
             socks,
-            socks_user: self.socks_user,
+            socks_user: self.socks_user.clone(),
             transparent,
             proxy,
             proxy_user: self.proxy_user.clone(),
@@ -673,7 +649,8 @@ impl Options {
                 idle: span(self.idle, limits.idle),
             },
             ..default
-        })
+        };
+        Ok((settings, http))
     }
 
     /// Where peers connect, and the node of each place.
@@ -905,15 +882,15 @@ mod tests {
     fn unchanged_options_keep_their_listeners() {
         let text = "listen = 'localhost:0'\nnode = '127.0.0.1:2'\nsocks = '127.0.0.1:0'";
         let old = parse(text);
-        let mut before = old.settings(1000).unwrap();
+        let mut before = old.settings(1000).unwrap().0;
         before.socks = Some("192.0.2.1:7".parse().unwrap());
         before.inbound[0].listen = "192.0.2.1:8".parse().unwrap();
-        let mut settings = old.settings(1000).unwrap();
+        let mut settings = old.settings(1000).unwrap().0;
         parse(text).keep_listening(&old, &mut settings, &before);
         assert_eq!(settings.socks, before.socks);
         assert_eq!(settings.inbound[0].listen.port(), 8);
         let new = parse(&text.replace("socks = '127.0.0.1:0'", "socks = '127.0.0.1:9'"));
-        let mut settings = new.settings(1000).unwrap();
+        let mut settings = new.settings(1000).unwrap().0;
         new.keep_listening(&old, &mut settings, &before);
         assert_eq!(settings.socks.unwrap().port(), 9);
         assert_eq!(settings.inbound[0].listen.port(), 8);
@@ -924,7 +901,7 @@ mod tests {
         let file =
             parse("listen = '0.0.0.0:8333'\nnode = '127.0.0.1:8334'\nturn = '5ms'\nqueued = 7");
         let line = parse("turn = '1ms'\nnetwork = 'regtest'\nno-advertise = true\nworkers = 3");
-        let settings = line.or(file).settings(1 << 20).unwrap();
+        let settings = line.or(file).settings(1 << 20).unwrap().0;
         assert_eq!(settings.turn, Duration::from_millis(1));
         assert_eq!(settings.limits.queued, 7);
         assert_eq!(settings.network, bitcoin::Network::Regtest);
@@ -952,7 +929,7 @@ mod tests {
              connections = 100\nmemory = 1000\noutbound-connections = 50\noutbound-memory = 500\n\
              socks = '127.0.0.1:3'",
         );
-        let limits = options.settings(1 << 20).unwrap().limits;
+        let limits = options.settings(1 << 20).unwrap().0.limits;
         assert_eq!((limits.half_open, limits.connections), (64, 100));
         assert_eq!((limits.memory, limits.outbound_memory), (1000, 500));
         assert_eq!(limits.outbound_connections, 50);
@@ -972,12 +949,12 @@ mod tests {
             (both, 10, (1, 1)),
         ] {
             let options = parse(&format!("{text}workers = 1"));
-            let limits = options.settings(files).unwrap().limits;
+            let limits = options.settings(files).unwrap().0.limits;
             let found = (limits.connections, limits.outbound_connections);
             assert_eq!(found, expected, "{text}: {files}");
         }
         let options = parse(&format!("{both}workers = 1\noutbound-connections = 20"));
-        assert_eq!(options.settings(512).unwrap().limits.connections, 168);
+        assert_eq!(options.settings(512).unwrap().0.limits.connections, 168);
     }
 
     #[test]
@@ -1088,7 +1065,7 @@ mod tests {
                 "listen = ['127.0.0.1:1', '127.0.0.1:2']\nnode = {nodes}\nspoof = true\n\
                  node-v6 = '[::1]:6'\nbyte-rate-group = '1MiB'\nconnections-address = 3"
             ));
-            let settings = options.settings(1 << 20).unwrap();
+            let settings = options.settings(1 << 20).unwrap().0;
             let found: Vec<_> = settings
                 .inbound
                 .iter()
@@ -1154,7 +1131,7 @@ mod tests {
             ),
         ] {
             let options = parse(&text);
-            let settings = options.settings(files).unwrap();
+            let settings = options.settings(files).unwrap().0;
             let warnings = options.warnings(&settings, files);
             match expected {
                 Some(expected) => assert!(warnings.concat().contains(expected), "{warnings:?}"),
@@ -1169,7 +1146,7 @@ mod tests {
             "listen = 'localhost:1'\nnode = 'localhost:2'\nsocks = 'localhost:3'\n\
              transparent = 'localhost:4'\ntor = 'localhost:5'",
         );
-        let settings = options.settings(1 << 20).unwrap();
+        let settings = options.settings(1 << 20).unwrap().0;
         let inbound = settings.inbound[0];
         let found = [
             Some(inbound.listen),

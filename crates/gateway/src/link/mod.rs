@@ -1,18 +1,17 @@
 //! One peer and its connection to the node.
 
-mod close;
 mod side;
 
-pub use close::Close;
-pub(crate) use side::{READ_LEN, Scratch, Side};
+pub(crate) use side::{End, READ_LEN, Scratch, Side};
 
-use crate::account::Account;
 use crate::advertise::{OwnAddresses, PeerVersion, may_change};
 use crate::budget::{Direction, Memory, Permit};
+use crate::close::Close;
 use crate::dial::is_onion;
-use crate::proxy_protocol::{Header, ProxyProtocolError};
+use crate::event::{Peer, Transport};
+use crate::proxy_protocol::{Progress, ProxyProtocolError, parse};
 use crate::queue::Queue;
-use crate::settings::{Inbound, Limits, Settings, V2Only};
+use crate::settings::{Limits, Settings, V2Only};
 use crate::socks::{self, Target};
 use crate::stream::Stream;
 use crate::translate::Frames;
@@ -31,41 +30,18 @@ const ADDRESSES_IN_TIME: u32 = 6;
 /// KB.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// The transport that a peer speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Not known yet.
-    Unknown,
-    /// Version 1.
-    V1,
-    /// Version 2 (BIP324).
-    V2,
-    /// The node speaks v2 with the peer itself; bytes are relayed unchanged.
-    NodeV2,
-}
-
-names! {
-    /// The name used in logs, metrics and JSON.
-    Transport {
-        Self::Unknown => "unknown",
-        Self::V1 => "v1",
-        Self::V2 => "v2",
-        Self::NodeV2 => "node-v2",
-    }
-}
-
 /// A link's progress.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// A load balancer sends a PROXY protocol header.
-    ReadingProxyHeader(Header),
+    ReadingProxyHeader(Vec<u8>),
     /// The peer is connected but silent. A handshake key is only made when it speaks.
     AwaitingFirstByte,
     /// The node sends a SOCKS request.
     ReadingSocksRequest(socks::Server),
-    /// The target's name is being looked up.
-    Resolving,
-    /// The peer's socket is connecting.
+    /// The target's name is being looked up. Dropping the handle cancels the lookup.
+    Resolving(#[expect(dead_code, reason = "dropping it matters")] Arc<()>),
+    /// The peer's socket, or that of a proxy, is connecting.
     Connecting,
     /// An upstream proxy is connecting; with the bytes received from it.
     ProxyHandshake(socks::Client, Vec<u8>),
@@ -105,29 +81,21 @@ pub(crate) enum Retry {
 /// One peer and its connection to the node.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Unique among all links, past and present.
-    pub(crate) id: u64,
+    /// What is told about the peer, as far as it is kept: see [`Link::snapshot`].
+    pub(crate) info: Peer,
     /// The index in [`Settings::inbound`] of where the peer connected. `None` if the node connects to
     /// the peer.
-    inbound: Option<usize>,
-    /// The address that connected, or the target that the node asked for.
-    pub(crate) address: Target,
+    pub(crate) inbound: Option<usize>,
     /// Its slot in the budget of connections.
     pub(crate) permit: Permit,
     pub(crate) stage: Stage,
     pub(crate) codec: Codec,
-    /// `None` until the peer is known.
-    pub(crate) peer: Option<Side>,
-    /// `None` until an inbound peer's handshake is done.
-    pub(crate) node: Option<Side>,
-    /// Held while the name is looked up; dropping it cancels the lookup.
-    pub(crate) lookup: Option<Arc<()>>,
+    /// Without a socket until the peer is known.
+    pub(crate) peer: Side,
+    /// Without a socket until an inbound peer's handshake is done.
+    pub(crate) node: Side,
     /// Further addresses of the peer's name, in reverse order.
     pub(crate) next_addresses: Vec<SocketAddr>,
-    /// The address under which the node sees an inbound peer.
-    pub(crate) node_address: Option<SocketAddr>,
-    /// Whether the node's first bytes were not v1.
-    pub(crate) node_speaks_v2: bool,
     /// Whether the node has sent anything.
     pub(crate) node_has_sent: bool,
     /// Whether the peer's handshake is done and the node has answered.
@@ -163,9 +131,6 @@ pub(crate) struct Link {
     last_send_progress: (Instant, u64),
     /// The link's memory as last added to the budget.
     pub(crate) held: usize,
-    pub(crate) account: Account,
-    /// System calls of this turn.
-    pub(crate) calls: u32,
     /// Bytes in both directions whose CPU time is charged already.
     pub(crate) counted: u64,
     /// Whether the link is scheduled for the next turn.
@@ -175,28 +140,25 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    fn new(id: u64, permit: Permit, from: SocketAddr, stage: Stage) -> Self {
+    /// A link whose [sides](Side) have no sockets yet.
+    pub(crate) fn new(info: Peer, permit: Permit, inbound: Option<usize>, stage: Stage) -> Self {
         let now = Instant::now();
         Self {
-            id,
-            inbound: None,
-            address: Target::Address(from),
+            info,
+            inbound,
             permit,
+            owes_reply: matches!(stage, Stage::ReadingSocksRequest(_)),
             stage,
             codec: Codec::v1(),
-            peer: None,
-            node: None,
-            lookup: None,
+            peer: Side::new(End::Peer, None),
+            node: Side::new(End::Node, None),
             next_addresses: Vec::new(),
-            node_address: None,
-            node_speaks_v2: false,
             node_has_sent: false,
             is_connected: false,
             route: None,
             attempt_started: now,
             via_proxy: false,
             credentials: None,
-            owes_reply: false,
             only_resolves: false,
             fell_back: false,
             peer_version: None,
@@ -208,85 +170,33 @@ impl Link {
             last_received: now,
             last_send_progress: (now, 0),
             held: 0,
-            account: Account::default(),
-            calls: 0,
             counted: 0,
             is_ready: false,
             is_throttled: false,
         }
     }
 
-    /// A link for a connection to the element of [`Settings::inbound`] with this index: from a peer,
-    /// or from a load balancer that will tell the peer's address.
-    pub(crate) fn inbound(
-        id: u64,
-        permit: Permit,
-        side: Side,
-        from: SocketAddr,
-        inbound: usize,
-        expects_proxy_header: bool,
-    ) -> Self {
-        let stage = match expects_proxy_header {
-            true => Stage::ReadingProxyHeader(Header::default()),
-            false => Stage::AwaitingFirstByte,
-        };
-        Self {
-            peer: Some(side),
-            inbound: Some(inbound),
-            ..Self::new(id, permit, from, stage)
-        }
+    /// What is known of the peer now.
+    pub(crate) fn snapshot(&self) -> Peer {
+        let mut peer = self.info.clone();
+        peer.age = self.started.elapsed();
+        peer.decoys = self.session().map_or(0, |session| session.inbound.decoys());
+        peer.account.received.ignored = self.ignored();
+        peer
     }
 
-    /// A link for a connection of the node's: to `target`, or to the target of its SOCKS request.
-    pub(crate) fn outbound(
-        id: u64,
-        permit: Permit,
-        side: Side,
-        from: SocketAddr,
-        target: Option<Target>,
-    ) -> Self {
-        let stage = match target {
-            Some(_) => Stage::Resolving,
-            None => Stage::ReadingSocksRequest(socks::Server::default()),
-        };
-        let owes_reply = target.is_none();
-        Self {
-            node: Some(side),
-            owes_reply,
-            address: target.unwrap_or(Target::Address(from)),
-            ..Self::new(id, permit, from, stage)
-        }
-    }
-
-    pub(crate) fn direction(&self) -> Direction {
-        match self.inbound {
-            Some(_) => Direction::Inbound,
-            None => Direction::Outbound,
-        }
+    /// System calls of this turn.
+    pub(crate) fn calls(&self) -> u32 {
+        self.peer.calls + self.node.calls
     }
 
     pub(crate) fn is_relaying(&self) -> bool {
         matches!(self.stage, Stage::Relaying)
     }
 
-    /// Where an inbound peer connected: the index and the settings.
-    pub(crate) fn inbound_of(&self, settings: &Settings) -> Option<(usize, Inbound)> {
-        let index = self.inbound?;
-        Some((index, *settings.inbound.get(index)?))
-    }
-
     /// Whether its packets go through the batches of a turn.
     pub(crate) fn is_batched(&self) -> bool {
         matches!(self.stage, Stage::Handshaking | Stage::Relaying)
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        match (&self.stage, &self.codec) {
-            (Stage::Relaying, Codec::V1(..)) if self.node_speaks_v2 => Transport::NodeV2,
-            (Stage::Relaying, Codec::V1(..)) => Transport::V1,
-            (Stage::Relaying, Codec::V2(_)) => Transport::V2,
-            _ => Transport::Unknown,
-        }
     }
 
     /// The session of a v2 peer, once the handshake is done.
@@ -340,7 +250,7 @@ impl Link {
     /// Counts what the link holds now.
     pub(crate) fn hold(&mut self, memory: &mut Memory) {
         let held = self.memory();
-        memory.change(self.direction(), self.held, held);
+        memory.change(self.info.direction, self.held, held);
         self.held = held;
     }
 
@@ -361,36 +271,30 @@ impl Link {
             }
             _ => false,
         };
-        is_closed && self.direction() == Direction::Inbound && !self.node_has_sent
+        is_closed && self.info.direction == Direction::Inbound && !self.node_has_sent
     }
 
     /// Whether v1 is allowed with the peer.
     pub(crate) fn may_speak_v1(&self, settings: &Settings) -> bool {
-        let v2_only = match self.direction() {
-            Direction::Inbound => settings.v2_only,
-            Direction::Outbound => settings.outbound_v2_only,
+        let (v2_only, tor_encrypts) = match (self.info.direction, &self.info.address) {
+            // Tor delivers the peers of this machine's onion services from a loopback address.
+            (Direction::Inbound, from) => (
+                settings.v2_only,
+                matches!(from, Target::Address(from) if from.ip().is_loopback()),
+            ),
+            (Direction::Outbound, to) => (settings.outbound_v2_only, is_onion(to)),
         };
         match v2_only {
             None => true,
-            Some(V2Only::Clearnet) => self.is_encrypted_below(),
+            Some(V2Only::Clearnet) => tor_encrypts,
             Some(V2Only::All) => false,
-        }
-    }
-
-    /// Whether Tor encrypts the connection: to an onion service, or from one of this machine's own,
-    /// whose peers come from its loopback address.
-    fn is_encrypted_below(&self) -> bool {
-        match (&self.address, self.direction()) {
-            (Target::Name(name, _), _) => is_onion(name),
-            (Target::Address(from), Direction::Inbound) => from.ip().is_loopback(),
-            (Target::Address(_), Direction::Outbound) => false,
         }
     }
 
     /// How the peer can be retried if the connection ends for this reason.
     pub(crate) fn retry(&self, close: &Close, settings: &Settings) -> Option<Retry> {
         match (&self.stage, &self.codec, close) {
-            (Stage::Resolving | Stage::Connecting, _, Close::PeerSocket(_)) => {
+            (Stage::Resolving(_) | Stage::Connecting, _, Close::PeerSocket(_)) => {
                 (!self.next_addresses.is_empty()).then_some(Retry::NextAddress)
             }
             (
@@ -405,19 +309,15 @@ impl Link {
         }
     }
 
-    /// Whether the node has not accepted an inbound peer's connection yet.
-    fn is_node_pending(&self) -> bool {
-        self.direction() == Direction::Inbound && self.node.is_some() && !self.is_connected
-    }
-
     /// Returns the timeout that has expired, if any; or that the settings deny the peer by now.
     pub(crate) fn check_timeouts(&mut self, now: Instant, settings: &Settings) -> Option<Close> {
         let limits = &settings.limits;
         let over = |then: Instant, most: Duration| now.saturating_duration_since(then) > most;
-        if self.to_peer() == 0 || self.account.sent.bytes != self.last_send_progress.1 {
-            self.last_send_progress = (now, self.account.sent.bytes);
+        if self.to_peer() == 0 || self.info.account.sent.bytes != self.last_send_progress.1 {
+            self.last_send_progress = (now, self.info.account.sent.bytes);
         }
-        if let (Direction::Inbound, Target::Address(from)) = (self.direction(), &self.address)
+        if let (Direction::Inbound, Target::Address(from)) =
+            (self.info.direction, &self.info.address)
             && !matches!(self.stage, Stage::ReadingProxyHeader(_))
             && !settings.admits(from.ip())
         {
@@ -438,7 +338,8 @@ impl Link {
             false => limits.handshake,
         };
         let is_slow = over(self.attempt_started, limits.connect);
-        if is_slow && self.is_node_pending() {
+        let awaits_node = self.node.socket().is_some() && !self.is_connected;
+        if is_slow && awaits_node && self.info.direction == Direction::Inbound {
             Some(Close::NodeSocket(ErrorKind::TimedOut.into()))
         } else if is_slow && matches!(self.stage, Stage::Connecting) || retry == Some(Retry::V1) {
             Some(timed_out)
@@ -456,9 +357,10 @@ impl Link {
         }
     }
 
-    /// Starts to relay the messages of a v1 peer. `received` is what it has sent already.
-    pub(crate) fn relay_v1(&mut self, received: &[u8], settings: &Settings) {
+    /// Starts to relay bytes unchanged. `received` is what the peer has sent already.
+    pub(crate) fn relay_v1(&mut self, received: &[u8], transport: Transport, settings: &Settings) {
         self.stage = Stage::Relaying;
+        self.info.transport = transport;
         self.codec = Codec::v1();
         let sent = std::mem::take(&mut self.from_node);
         self.relay_from_node(&sent, settings);
@@ -474,7 +376,7 @@ impl Link {
         streams[0].relay(
             settings.network.magic(),
             bytes,
-            &mut self.account.received,
+            &mut self.info.account.received,
             self.to_node.end(),
             PeerVersion::is_in,
             |message| {
@@ -489,41 +391,44 @@ impl Link {
         let Codec::V1(to_peer, streams) = &mut self.codec else {
             return;
         };
-        let own = own_addresses(settings, self.peer_version);
+        let own = OwnAddresses::new(settings, self.peer_version);
         streams[1].relay(
             settings.network.magic(),
             bytes,
-            &mut self.account.sent,
+            &mut self.info.account.sent,
             to_peer.end(),
-            |message_type, len| settings.advertise && may_change(message_type, len),
-            |message| own.advertise(message.message_type, message.payload),
+            |message_type, len| own.is_some() && may_change(message_type, len),
+            |message| own?.advertise(message.message_type, message.payload),
         );
     }
 
     /// Reads the PROXY protocol header and nothing beyond it. Returns whether it is complete;
     /// `address` is then the peer's.
     pub(crate) fn read_proxy_header(&mut self) -> Result<bool, Close> {
-        let (Stage::ReadingProxyHeader(header), Some(peer)) = (&mut self.stage, &mut self.peer)
-        else {
+        let Stage::ReadingProxyHeader(header) = &mut self.stage else {
             return Ok(false);
         };
-        while header.missing() > 0 {
+        loop {
+            let missing = match parse(header).map_err(Close::ProxyProtocol)? {
+                Progress::Missing(missing) => missing,
+                Progress::Client(client) => {
+                    if let Some(client) = client {
+                        self.info.address = Target::Address(client);
+                    }
+                    return Ok(true);
+                }
+            };
             let mut bytes = [0; 256];
-            let room = header.missing().min(bytes.len());
-            self.calls += u32::from(peer.readable);
-            let len = peer.read(&mut bytes[..room]).map_err(Close::PeerSocket)?;
+            let room = missing.min(bytes.len());
+            let len = self.peer.read(&mut bytes[..room])?;
             if len == 0 {
-                return match peer.ended && !header.is_empty() {
+                return match self.peer.ended && !header.is_empty() {
                     true => Err(Close::ProxyProtocol(ProxyProtocolError::Ended)),
                     false => Ok(false),
                 };
             }
-            header.push(&bytes[..len]).map_err(Close::ProxyProtocol)?;
+            header.extend_from_slice(&bytes[..len]);
         }
-        if let Some(client) = header.client() {
-            self.address = Target::Address(client);
-        }
-        Ok(true)
     }
 
     /// Reads the peer once: v2 into the batch, v1 straight into the node's queue.
@@ -534,63 +439,58 @@ impl Link {
         settings: &Settings,
         now: Instant,
     ) -> Result<(), Close> {
-        let Some(peer) = &mut self.peer else {
-            return Ok(());
-        };
         if self.to_node.len() >= settings.limits.queued || self.is_throttled {
             return Ok(());
         }
-        self.calls += u32::from(peer.readable);
+        let peer = &mut self.peer;
+        let len = match self.codec {
+            Codec::V1(..) => peer.read(&mut scratch[..])?,
+            Codec::V2(_) if peer.readable => peer.read(incoming.room(READ_LEN))?,
+            Codec::V2(_) => 0,
+        };
+        if len > 0 {
+            self.last_received = now;
+            self.info.account.received.bytes += len as u64;
+        }
         let connection = match &mut self.codec {
             Codec::V1(_, streams) => {
-                let len = peer.read(&mut scratch[..]).map_err(Close::PeerSocket)?;
-                if peer.has_ended() {
+                if peer.ended {
                     streams[0].finish(self.to_node.end());
                 }
-                if len > 0 {
-                    self.last_received = now;
-                    self.account.received.bytes += len as u64;
-                    self.relay_from_peer(&scratch[..len], settings);
-                }
+                self.relay_from_peer(&scratch[..len], settings);
                 return Ok(());
             }
             Codec::V2(connection) => connection,
         };
-        let len = match peer.readable {
-            true => peer.read(incoming.room(READ_LEN)),
-            false => Ok(0),
-        };
-        let len = len.map_err(Close::PeerSocket)?;
-        if len > 0 {
-            self.last_received = now;
-            self.account.received.bytes += len as u64;
-        }
         if len > 0 || connection.has_pending_input() {
             match connection.receive(incoming, len) {
-                Ok(_) if connection.session().is_some() => {
-                    // No event will report again what the node has sent during the handshake.
-                    self.has_message |=
-                        !matches!(self.stage, Stage::Relaying) && !self.from_node.is_empty();
-                    self.stage = Stage::Relaying;
+                Ok(_) => {
+                    if let Stage::Handshaking = self.stage
+                        && let Some(session) = connection.session()
+                    {
+                        self.stage = Stage::Relaying;
+                        self.info.transport = Transport::V2;
+                        self.info.session_id = Some(*session.id());
+                        // No event will report again what the node has sent during the handshake.
+                        self.has_message |= !self.from_node.is_empty();
+                    }
                 }
-                Ok(_) => {}
                 Err(ConnectionError::V1 { .. }) if !self.may_speak_v1(settings) => {
                     return Err(Close::V1);
                 }
                 Err(ConnectionError::V1 { received: bytes }) => {
-                    self.relay_v1(&bytes, settings);
+                    self.relay_v1(&bytes, Transport::V1, settings);
                     return Ok(());
                 }
                 Err(error) => return Err(Close::Protocol(error)),
             }
         }
         if peer.ended && !connection.has_pending_input() {
-            let whole = ConnectionError::Closed {
-                within_packet: false,
-            };
-            let closed = connection.closed();
-            if closed != whole {
-                return Err(Close::Protocol(closed));
+            match connection.closed() {
+                ConnectionError::Closed {
+                    within_packet: false,
+                } => {}
+                closed => return Err(Close::Protocol(closed)),
             }
         }
         Ok(())
@@ -623,24 +523,22 @@ impl Link {
             if self.peer_version.is_none() && PeerVersion::is_in(message_type, payload.len()) {
                 self.peer_version = PeerVersion::parse(payload);
             }
-            frames.push(number, message_type, payload);
+            frames.push((number, message_type, payload));
             waiting += v1::Message::HEADER_LEN + payload.len();
-            self.account.received.count(message_type, payload.len());
+            self.info
+                .account
+                .received
+                .count(message_type, payload.len());
         }
         connection.defer(incoming).map_err(open)
     }
 
     /// Writes what is queued for the node.
     pub(crate) fn write_node(&mut self) -> Result<(), Close> {
-        match &mut self.node {
-            Some(node) if node.writable && !self.to_node.is_empty() => {
-                self.calls += 1;
-                let written = self.to_node.write(&mut node.socket);
-                node.writable = written.map_err(Close::NodeSocket)?;
-                Ok(())
-            }
-            _ => Ok(()),
+        if !self.to_node.is_empty() {
+            self.node.write(|socket| self.to_node.write(socket))?;
         }
+        Ok(())
     }
 
     /// Reads the node once and adds its messages to the batch until the peer's queue is full.
@@ -651,19 +549,14 @@ impl Link {
         settings: &Settings,
     ) -> Result<(), Close> {
         let queued = settings.limits.queued;
-        let magic = settings.network.magic();
-        let is_full = self.to_peer() >= queued || self.is_throttled;
-        let Some(node) = &mut self.node else {
-            return Ok(());
-        };
-        if is_full {
+        if self.to_peer() >= queued || self.is_throttled {
             return Ok(());
         }
+        let node = &mut self.node;
         let connection = match &mut self.codec {
             Codec::V1(to_peer, streams) => {
-                self.calls += u32::from(node.readable);
-                let len = node.read(&mut scratch[..]).map_err(Close::NodeSocket)?;
-                if node.has_ended() {
+                let len = node.read(&mut scratch[..])?;
+                if node.ended {
                     streams[1].finish(to_peer.end());
                 }
                 self.node_has_sent |= len > 0;
@@ -674,16 +567,14 @@ impl Link {
         };
         let has_session = connection.session().is_some();
         if !self.has_message && (has_session || self.from_node.len() < queued) {
-            self.calls += u32::from(node.readable);
-            let len = node.append_to(&mut self.from_node, scratch);
-            self.node_has_sent |= len.map_err(Close::NodeSocket)? > 0;
+            self.node_has_sent |= node.append_to(&mut self.from_node, scratch)? > 0;
         }
         if !has_session || self.from_node.is_empty() {
             return Ok(());
         }
-        let sent = &mut self.account.sent;
-        let own = own_addresses(settings, self.peer_version);
-        let mut decoder = v1::Decoder::new(magic);
+        let sent = &mut self.info.account.sent;
+        let own = OwnAddresses::new(settings, self.peer_version);
+        let mut decoder = v1::Decoder::new(settings.network.magic());
         let mut rest = &self.from_node[..];
         self.has_message = false;
         while !rest.is_empty() {
@@ -695,11 +586,8 @@ impl Link {
             let Some(message) = message else {
                 break;
             };
-            let with = settings
-                .advertise
-                .then(|| own.advertise(message.message_type, message.payload))
-                .flatten();
-            let payload = with.as_deref().unwrap_or(message.payload);
+            let changed = own.and_then(|own| own.advertise(message.message_type, message.payload));
+            let payload = changed.as_deref().unwrap_or(message.payload);
             connection
                 .push_message(outgoing, message.message_type, payload)
                 .map_err(Close::Protocol)?;
@@ -721,25 +609,24 @@ impl Link {
         if before == 0 {
             return Ok(());
         }
-        let peer = self.peer.as_mut().filter(|peer| peer.writable);
-        self.calls += u32::from(peer.is_some());
-        match (&mut self.codec, peer) {
-            (Codec::V1(queue, _), Some(peer)) => {
-                peer.writable = queue.write(&mut peer.socket).map_err(Close::PeerSocket)?;
+        match &mut self.codec {
+            Codec::V1(queue, _) => {
+                self.peer.write(|socket| queue.write(socket))?;
             }
-            (Codec::V1(..), None) => {}
-            (Codec::V2(connection), Some(peer)) => {
-                let write = |pieces: &[io::IoSlice<'_>]| peer.socket.write_vectored(pieces);
+            Codec::V2(connection) => {
                 let outbox = &mut connection.outbox;
-                outbox.write(outgoing, write).map_err(Close::PeerSocket)?;
-                peer.writable = outbox.is_empty();
+                let is_written = self.peer.write(|socket| {
+                    let write = |pieces: &[io::IoSlice<'_>]| socket.write_vectored(pieces);
+                    outbox.write(outgoing, write)?;
+                    Ok(outbox.is_empty())
+                })?;
+                if !is_written {
+                    let kept = outbox.keep(outgoing);
+                    kept.map_err(|error| Close::PeerSocket(io::Error::other(error)))?;
+                }
             }
-            (Codec::V2(connection), None) => connection
-                .outbox
-                .keep(outgoing)
-                .map_err(|error| Close::PeerSocket(io::Error::other(error)))?,
         }
-        self.account.sent.bytes += (before - self.to_peer()) as u64;
+        self.info.account.sent.bytes += (before - self.to_peer()) as u64;
         Ok(())
     }
 
@@ -749,25 +636,18 @@ impl Link {
         if self.is_throttled {
             return false;
         }
-        let readable = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.readable);
-        let reads_peer = self.is_batched()
-            || matches!(
-                self.stage,
-                Stage::ReadingProxyHeader(_) | Stage::AwaitingFirstByte | Stage::ProxyHandshake(..)
-            );
-        let from_peer = (readable(&self.peer) || self.has_packets())
+        let (reads_peer, reads_node) = match self.stage {
+            Stage::ReadingProxyHeader(_) | Stage::AwaitingFirstByte => (true, false),
+            Stage::ReadingSocksRequest(_) | Stage::AwaitingNode => (false, true),
+            Stage::Resolving(_) | Stage::Connecting => (false, false),
+            Stage::ProxyHandshake(..) => (true, false),
+            Stage::Handshaking => (true, self.from_node.len() < limits.queued),
+            Stage::Relaying => (true, true),
+        };
+        let from_peer = (self.peer.readable || self.has_packets())
             && reads_peer
             && self.to_node.len() < limits.queued;
-        let reads_node = match self.stage {
-            Stage::Relaying | Stage::ReadingSocksRequest(_) | Stage::AwaitingNode => true,
-            Stage::Handshaking => self.from_node.len() < limits.queued,
-            Stage::ReadingProxyHeader(_)
-            | Stage::AwaitingFirstByte
-            | Stage::Resolving
-            | Stage::Connecting
-            | Stage::ProxyHandshake(..) => false,
-        };
-        let from_node = self.has_message || reads_node && readable(&self.node);
+        let from_node = self.has_message || reads_node && self.node.readable;
         from_peer || from_node && self.to_peer() < limits.queued
     }
 
@@ -778,23 +658,22 @@ impl Link {
         let nothing_for_peer =
             self.is_relaying() && self.to_peer() == 0 && self.from_node.is_empty();
         let more_of_peer = self.has_packets();
-        let (peer, node) = match (&mut self.peer, &mut self.node) {
-            (Some(peer), Some(node)) => (peer, node),
-            (Some(peer), None) => return peer.ended.then_some(Close::Peer),
+        let (peer, node) = (&mut self.peer, &mut self.node);
+        match (peer.socket(), node.socket()) {
+            (Some(_), None) => return peer.ended.then_some(Close::Peer),
             // A node that has closed will not read the reply. One that asked for an address may
             // close its sending half first.
-            (None, Some(node)) => {
+            (None, _) => {
                 return (node.is_ending() && !self.only_resolves).then_some(Close::Node);
             }
-            (None, None) => return None,
-        };
-        // A node that refuses a peer ends the stream, and then resets it when the peer's first
-        // message arrives. Reading reports only the end.
-        if node.ended
-            && !self.node_has_sent
-            && let Ok(Some(error)) = node.socket.take_error()
-        {
-            return Some(Close::NodeSocket(error));
+            // A node that refuses a peer ends the stream, and then resets it when the peer's first
+            // message arrives. Reading reports only the end.
+            (Some(_), Some(socket)) if node.ended && !self.node_has_sent => {
+                if let Ok(Some(error)) = socket.take_error() {
+                    return Some(Close::NodeSocket(error));
+                }
+            }
+            (Some(_), Some(_)) => {}
         }
         if peer.ended && self.to_node.is_empty() && !more_of_peer {
             node.shut_down_write();
@@ -809,10 +688,4 @@ impl Link {
             false => Close::Peer,
         })
     }
-}
-
-/// What a peer sees counts only if the gateway accepts peers.
-fn own_addresses(settings: &Settings, peer: Option<PeerVersion>) -> OwnAddresses<'_> {
-    let peer = peer.filter(|_| !settings.inbound.is_empty());
-    OwnAddresses::new(&settings.external, peer)
 }

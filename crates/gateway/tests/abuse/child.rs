@@ -1,6 +1,6 @@
 //! A gateway in a process of its own, so that its memory, files and CPU time can be measured.
 
-use crate::{LIMIT, any_port, raise_files, settings};
+use crate::{LIMIT, any_port, settings};
 use packetlane_gateway::{Event, Gateway, Inbound, Peer};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::BTreeMap;
@@ -155,7 +155,7 @@ fn a_gateway() {
     ] {
         *limit = order.get(name).map_or(*limit, |is| *is as usize);
     }
-    raise_files();
+    packetlane_files::raise_file_limit(u64::MAX);
     if let Some(files) = order.get("files") {
         let few = Rlimit {
             current: Some(*files),

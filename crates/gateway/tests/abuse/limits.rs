@@ -2,7 +2,7 @@
 
 use crate::child::InChild;
 use crate::load::{Load, MAGIC, Mix, Route};
-use crate::{LIMIT, alone, any_port, has_files, is_full, raise_files, say, seed};
+use crate::{LIMIT, alone, any_port, has_files, is_full, say, seed};
 use mio::{Events, Interest, Poll, Token};
 use packetlane::bip324::{Connection, HandshakeConfig};
 use packetlane::bitcoin::message::MessageType;
@@ -255,7 +255,7 @@ fn many_half_open_handshakes() {
         return;
     }
     let _alone = alone();
-    let files = raise_files();
+    let files = packetlane_files::raise_file_limit(u64::MAX);
     let half_open = 10_000.min(files / 2) as usize;
     let slow = 2000.min(files / 10) as usize;
     let length = Duration::from_secs(if is_full() { 300 } else { 6 });
@@ -416,7 +416,7 @@ fn peers_come_and_go() {
         return;
     }
     let _alone = alone();
-    let at_once = 1000.min(raise_files() / 6) as usize;
+    let at_once = 1000.min(packetlane_files::raise_file_limit(u64::MAX) / 6) as usize;
     let length = Duration::from_secs(if is_full() { 600 } else { 8 });
     let mut load = Load::new(mix(60)).unwrap();
     let mut gateway = InChild::start(load.node(), "");
@@ -453,7 +453,7 @@ fn idle_connections_need_little_memory() {
         return;
     }
     let _alone = alone();
-    let files = raise_files();
+    let files = packetlane_files::raise_file_limit(u64::MAX);
     // Two descriptors each in the gateway, and two here.
     let wanted = if is_full() { 10_000 } else { 4000 };
     let connections = wanted.min((files.saturating_sub(200) / 2) as usize);

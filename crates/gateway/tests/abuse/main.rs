@@ -12,7 +12,6 @@ mod load;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
 use packetlane_gateway::Settings;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
@@ -49,24 +48,13 @@ const FILES: u64 = 10_000;
 
 /// Whether the system allows enough open files; prints the limit if not.
 fn has_files() -> bool {
-    let files = raise_files();
+    let files = packetlane_files::raise_file_limit(u64::MAX);
     if files < FILES {
         say(format_args!(
             "NOT RUN: a process may open {files} files here, and {FILES} are needed (ulimit -Hn)"
         ));
     }
     files >= FILES
-}
-
-/// Raises the limit on open files as far as allowed, and returns it.
-fn raise_files() -> u64 {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    let _ = setrlimit(Resource::Nofile, raised);
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 fn settings() -> Settings {

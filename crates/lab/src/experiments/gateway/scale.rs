@@ -14,7 +14,6 @@ use crate::workload::relay::{
 use packetlane::Engine;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -74,21 +73,6 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     chosen.map(task).collect()
 }
 
-/// Raises the limit on open files to what is wanted, if this process may, and returns it.
-fn raise_files(wanted: u64) -> u64 {
-    let now = getrlimit(Resource::Nofile);
-    if now.current.is_some_and(|current| current < wanted) {
-        // Only root may raise the maximum.
-        let raised = Rlimit {
-            current: Some(wanted),
-            maximum: now.maximum.map(|maximum| maximum.max(wanted)),
-        };
-        // If this fails, the old limit stays.
-        let _ = setrlimit(Resource::Nofile, raised);
-    }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
 fn run(
     engine: Engine,
     connections: usize,
@@ -99,7 +83,7 @@ fn run(
 ) {
     // Four sockets each, those of strangers that the gateway has not closed yet, and some files.
     let wanted = (4 * (connections + ACTIVE) + STRANGERS + 1000) as u64;
-    let files = raise_files(wanted);
+    let files = packetlane_files::raise_file_limit(wanted);
     if files < wanted {
         eprintln!(
             "NOT RUN: {}: needs {wanted} open files, and may have {files}",
