@@ -174,8 +174,10 @@ impl Worker {
         begin: fn(HandshakeConfig) -> Result<Connection, HandshakeError>,
     ) -> Result<(), Close> {
         let magic = self.settings.network.magic();
-        let config = HandshakeConfig::random(magic, self.settings.engine);
-        let connection = config.and_then(begin).map_err(Close::NoHandshake)?;
+        let mut config =
+            HandshakeConfig::random(magic, self.settings.engine).map_err(Close::NoHandshake)?;
+        config.keypair = self.keys.take();
+        let connection = begin(config).map_err(Close::NoHandshake)?;
         let link = &mut self.links[number];
         link.codec = Codec::V2(Box::new(connection));
         link.stage = Stage::Handshaking;

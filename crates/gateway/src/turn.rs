@@ -16,9 +16,10 @@ use crate::worker::Worker;
 use std::time::Instant;
 
 /// Maximum links per turn that are still in a stage before
-/// [`Stage::Relaying`](crate::link::Stage::Relaying). The key exchange is the most expensive step
-/// (about 100 us), and it delays established peers.
-const MAX_SETUPS: usize = 2;
+/// [`Stage::Relaying`](crate::link::Stage::Relaying). The key exchange is the most expensive step (20
+/// to 100 us), and it delays established peers. A turn computes those of all links together, which
+/// fills the lanes of every CPU.
+const MAX_SETUPS: usize = 8;
 
 impl Worker {
     /// Runs one turn and returns the links that took part. Links with more work are scheduled for

@@ -13,6 +13,7 @@ use crate::reactor::{Reactor, Subject};
 use crate::settings::{Inbound, PeerSource, Settings};
 use mio::event::Event;
 use mio::{Events, Waker};
+use packetlane::bip324::KeyPool;
 use packetlane::sha256d::Hasher;
 use packetlane::{OpenBatch, SealBatch};
 use slab::Slab;
@@ -30,6 +31,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum links per turn whose timeouts are checked.
 const MAX_SWEPT: usize = 256;
+
+/// Maximum number of keys that are computed before they are needed, and how many at a time: so few
+/// that a peer need not wait for them, and enough for the lanes of every CPU.
+const MAX_KEYS: usize = 64;
+const KEYS_AT_ONCE: usize = 8;
 
 /// Cost of a system call, expressed as the number of bytes that cost as much to read, encrypt and
 /// write. Used to split a turn's CPU time among its links.
@@ -131,6 +137,8 @@ pub(crate) struct Worker {
     /// Memory held by this thread's links.
     pub(crate) memory: Memory,
     pub(crate) turn: Turn,
+    /// Keys for the next handshakes, computed when there is nothing else to do.
+    pub(crate) keys: KeyPool,
     /// Traffic in here is only that of closed links.
     pub(crate) turns: Turns,
     pub(crate) event_sink: EventSink,
@@ -185,7 +193,6 @@ impl Thread {
         };
         let published = Arc::new(Mutex::new(turns.clone()));
         let worker = Worker {
-            settings,
             memory: Memory::new(Arc::clone(&shared.budget)),
             shared,
             reactor,
@@ -200,6 +207,8 @@ impl Thread {
                 scratch: Box::new([0; READ_LEN]),
                 hasher: Hasher::best(),
             },
+            keys: KeyPool::new(settings.engine, MAX_KEYS),
+            settings,
             turns,
             event_sink,
             inbox,
@@ -230,13 +239,20 @@ impl Worker {
             let may_wait = self.ready.is_empty()
                 && !self.listeners.iter().any(|listener| listener.has_more)
                 && self.next_swept >= self.links.capacity();
-            let wait = match (may_wait, self.listeners_close) {
+            let is_short_of_keys = self.keys.missing() >= KEYS_AT_ONCE;
+            let wait = match (may_wait && !is_short_of_keys, self.listeners_close) {
                 (true, Some(close)) => close.saturating_duration_since(Instant::now()),
                 (true, None) => SWEEP_INTERVAL,
                 (false, _) => Duration::ZERO,
             };
             self.turns.calls += 1;
             self.reactor.wait(&mut events, wait)?;
+            if may_wait && is_short_of_keys && events.is_empty() {
+                // Without entropy there is no pool; the handshakes say why they fail.
+                if self.keys.add(KEYS_AT_ONCE).is_err() {
+                    self.keys = KeyPool::new(self.settings.engine, 0);
+                }
+            }
             for event in &events {
                 self.mark(event);
             }

@@ -407,6 +407,15 @@ impl Kernels {
         LaneThreshold::set(self.set(), messages);
     }
 
+    /// Returns how many secp256k1 keys one vector holds; at most [`MAX_KEY_LANES`]. Fewer take as
+    /// long.
+    ///
+    /// [`MAX_KEY_LANES`]: crate::MAX_KEY_LANES
+    #[must_use]
+    pub fn key_lanes(self) -> usize {
+        self.set().curve_lanes()
+    }
+
     /// Computes the secp256k1 public keys of `secrets`, which are big-endian numbers. Constant time
     /// in the secrets. Of a number that is [no secret key](crate::is_secret_key), the result means
     /// nothing.

@@ -53,4 +53,4 @@ pub use backend::{Backend, Kernels};
 pub use isa::prefetch;
 pub use job::{Block, Digest, Header, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 pub use kernels::aes::key::{AesKey, GcmKey};
-pub use secp256k1::{PublicKey, is_secret_key};
+pub use secp256k1::{MAX_KEY_LANES, PublicKey, is_secret_key};

@@ -7,6 +7,9 @@ use crate::kernels::secp256k1::swift::{Try, from_bytes};
 use crate::kernels::secp256k1::words::{Words, ZERO, subtract_modulo_p, to_bytes};
 use arrayvec::ArrayVec;
 
+/// The most secp256k1 keys that a vector holds.
+pub const MAX_KEY_LANES: usize = MAX_LANES;
+
 /// Whether 32 bytes, a big-endian number, are a secret key: not zero, and below the order of the
 /// group. Takes the same time for all keys.
 #[must_use]

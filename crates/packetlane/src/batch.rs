@@ -18,6 +18,8 @@ mod plan;
 #[cfg(feature = "cuda")]
 use crate::arena::Memory;
 use crate::arena::{self, Arena, BatchKey, index};
+#[cfg(feature = "bip324")]
+use crate::bip324::KeyExchanges;
 use crate::engine::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use crate::engine::offload::Device;
@@ -104,6 +106,9 @@ pub struct Batch<Direction> {
     /// How many jobs an engine has been called for. The outcomes of the others are hidden, even if
     /// they ran when they were added: a forgotten call should be noticed at once.
     done: usize,
+    /// Handshakes that wait for their keys.
+    #[cfg(feature = "bip324")]
+    exchanges: KeyExchanges,
     direction: PhantomData<Direction>,
 }
 
@@ -157,11 +162,13 @@ impl<Direction> Batch<Direction> {
             outcomes: Vec::with_capacity(packets),
             recent: RecentTurns::default(),
             done: 0,
+            #[cfg(feature = "bip324")]
+            exchanges: KeyExchanges::default(),
             direction: PhantomData,
         }
     }
 
-    /// Starts a new turn: drops all packets, wipes all keys and keeps the memory.
+    /// Starts a new turn: drops all packets and key exchanges, wipes all keys and keeps the memory.
     ///
     /// Packets that a session added and that were not taken are lost, which breaks that session's
     /// stream.
@@ -174,6 +181,8 @@ impl<Direction> Batch<Direction> {
         self.jobs.clear();
         self.outcomes.clear();
         self.done = 0;
+        #[cfg(feature = "bip324")]
+        self.exchanges.clear();
     }
 
     /// Frees memory: shrinks the arena to `bytes` bytes, or to the taken bytes if more, and the
@@ -204,9 +213,13 @@ impl<Direction> Batch<Direction> {
         self.jobs.len()
     }
 
-    /// Whether the batch holds no packets.
+    /// Whether the batch holds neither packets nor key exchanges.
     #[must_use]
     pub fn is_empty(&self) -> bool {
+        #[cfg(feature = "bip324")]
+        if !self.exchanges.is_empty() {
+            return false;
+        }
         self.jobs.is_empty()
     }
 
@@ -418,6 +431,18 @@ impl SealBatch {
 }
 
 impl OpenBatch {
+    /// The handshakes that wait for their keys.
+    #[cfg(feature = "bip324")]
+    pub(crate) fn exchanges(&self) -> &KeyExchanges {
+        &self.exchanges
+    }
+
+    /// The arena, and the handshakes that wait for their keys.
+    #[cfg(feature = "bip324")]
+    pub(crate) fn arena_and_exchanges(&mut self) -> (&mut Arena, &mut KeyExchanges) {
+        (&mut self.arena, &mut self.exchanges)
+    }
+
     /// Runs the pending packets. Outlined: in small turns there are none.
     fn open_pending(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
@@ -452,6 +477,10 @@ impl ToOpen for OpenBatch {
             self.open_pending(engine);
         } else {
             self.done = self.jobs.len();
+        }
+        #[cfg(feature = "bip324")]
+        if !self.exchanges.is_empty() {
+            self.exchanges.compute(engine.backend());
         }
     }
 }

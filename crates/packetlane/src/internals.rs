@@ -24,6 +24,20 @@ pub fn run_pending<Direction>(batch: &mut Batch<Direction>, run: impl FnOnce(Wor
     run(batch.take_pending());
 }
 
+/// Computes the secrets that keys share with the peers' encoded public keys, together.
+#[cfg(feature = "bip324")]
+#[must_use]
+pub fn shared_secrets(
+    engine: crate::Engine,
+    keys: &[(
+        &bip324::Keypair,
+        &[u8; bip324::Keypair::ELLSWIFT_LEN],
+        bip324::Role,
+    )],
+) -> alloc::vec::Vec<alloc::boxed::Box<zeroize::Zeroizing<[u8; 32]>>> {
+    bip324::shared_secrets(engine.backend(), keys)
+}
+
 /// Returns the outcome of packet number `packet`, in the order in which they were added.
 ///
 /// # Panics

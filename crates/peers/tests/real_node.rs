@@ -211,7 +211,10 @@ fn kinds_are_those_of_getpeerinfo() {
         };
         if sources.len() == 3 && begun.elapsed() < LENGTH * 9 / 10 {
             kinds = sources.iter().map(|(_, tally)| connected(tally)).collect();
-            if kinds[1].iter().any(|(_, slot)| *slot == Slot::InboundFullRelay) {
+            if kinds[1]
+                .iter()
+                .any(|(_, slot)| *slot == Slot::InboundFullRelay)
+            {
                 announced.get_or_insert_with(Instant::now);
             }
         }

@@ -464,17 +464,7 @@ impl Link {
         };
         if len > 0 || connection.has_pending_input() {
             match connection.receive(incoming, len) {
-                Ok(_) => {
-                    if let Stage::Handshaking = self.stage
-                        && let Some(session) = connection.session()
-                    {
-                        self.stage = Stage::Relaying;
-                        self.info.transport = Transport::V2;
-                        self.info.session_id = Some(*session.id());
-                        // No event will report again what the node has sent during the handshake.
-                        self.has_message |= !self.from_node.is_empty();
-                    }
-                }
+                Ok(_) => {}
                 Err(ConnectionError::V1 { .. }) if !self.may_speak_v1(settings) => {
                     return Err(Close::V1);
                 }
@@ -518,6 +508,7 @@ impl Link {
         while waiting < limits.queued {
             let Some((message_type, payload)) = connection.next_message(incoming).map_err(open)?
             else {
+                self.end_handshake();
                 return Ok(());
             };
             if self.peer_version.is_none() && PeerVersion::is_in(message_type, payload.len()) {
@@ -530,7 +521,22 @@ impl Link {
                 .received
                 .count(message_type, payload.len());
         }
-        connection.defer(incoming).map_err(open)
+        connection.defer(incoming).map_err(open)?;
+        self.end_handshake();
+        Ok(())
+    }
+
+    /// Goes on to relay messages once the handshake is complete.
+    fn end_handshake(&mut self) {
+        if let Stage::Handshaking = self.stage
+            && let Some(session) = self.session()
+        {
+            self.info.session_id = Some(*session.id());
+            self.info.transport = Transport::V2;
+            self.stage = Stage::Relaying;
+            // No event will report again what the node has sent during the handshake.
+            self.has_message |= !self.from_node.is_empty();
+        }
     }
 
     /// Writes what is queued for the node.

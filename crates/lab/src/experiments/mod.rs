@@ -8,6 +8,7 @@ use crate::experiment::Experiment;
 mod bip324 {
     pub(super) mod alone;
     pub(super) mod handshake;
+    pub(super) mod handshakes;
     pub(super) mod latency;
     pub(super) mod mixed;
     pub(super) mod packet;
@@ -65,6 +66,7 @@ pub static ALL: &[&Experiment] = &[
     &bip324::turn::EXPERIMENT,
     &bip324::threads::EXPERIMENT,
     &bip324::handshake::EXPERIMENT,
+    &bip324::handshakes::EXPERIMENT,
     &bip324::primitives::EXPERIMENT,
     &sha256d::many::EXPERIMENT,
     &sha256d::d64::EXPERIMENT,

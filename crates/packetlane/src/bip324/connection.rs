@@ -20,7 +20,8 @@ use core::fmt;
 ///    [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES); the remaining sockets come first in the
 ///    next turn.
 /// 2. Call [`Engine::open`](crate::Engine::open), take each connection's packets
-///    ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. If [`Outbox::len`]
+///    ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. During the handshake
+///    there are none, but the call is needed: it takes the keys. If [`Outbox::len`]
 ///    shows that a peer does not read its answers, [`Connection::defer`] the rest of its packets.
 /// 3. Call [`Engine::seal`](crate::Engine::seal), then [`Outbox::write`] for each connection.
 /// 4. Clear both batches. A connection that [`has_pending_input`](Connection::has_pending_input)
@@ -127,8 +128,9 @@ impl Connection {
     }
 
     /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: advances the handshake,
-    /// or
-    /// adds every complete packet to the batch. Returns the number of packets added.
+    /// or adds every complete packet to the batch. The handshake adds its key exchange to the batch,
+    /// once, and [`Engine::open`](crate::Engine::open) computes those of all connections together.
+    /// Returns the number of packets and key exchanges added.
     ///
     /// # Errors
     ///
@@ -145,13 +147,15 @@ impl Connection {
             Stage::Session(session) => return Ok(session.inbound.receive(batch, len)?),
             Stage::Handshake(handshake) => handshake,
         };
-        let arena = batch.arena_mut();
+        let (arena, exchanges) = batch.arena_and_exchanges();
         let start = arena.commit(len);
-        let progress = handshake.receive(&arena.bytes()[start..start + len]);
+        let turn = arena.turn();
+        let bytes = &arena.bytes()[start..start + len];
+        let progress = handshake.receive_in(bytes, Some((exchanges, turn)));
         arena.give_back(start);
         self.outbox.push_bytes(&handshake.take_output());
         match progress? {
-            Progress::Waiting => Ok(0),
+            Progress::Waiting => Ok(usize::from(handshake.waits_for_keys())),
             Progress::V1(received) => Err(ConnectionError::V1 { received }),
             Progress::Complete(mut session) => {
                 // The handshake's last bytes may be followed by packets.
@@ -162,12 +166,14 @@ impl Connection {
         }
     }
 
-    /// Whether packets wait here that need no more bytes from the peer; see
+    /// Whether bytes wait here that need no more from the peer; see
     /// [`Inbound::has_pending_input`](super::Inbound::has_pending_input).
     #[must_use]
     pub fn has_pending_input(&self) -> bool {
-        self.session()
-            .is_some_and(|session| session.inbound.has_pending_input())
+        match &self.stage {
+            Stage::Session(session) => session.inbound.has_pending_input(),
+            Stage::Handshake(handshake) => handshake.has_pending_input(),
+        }
     }
 
     /// Returns how many bytes from the peer are buffered here: an incomplete handshake message or
@@ -182,7 +188,7 @@ impl Connection {
 
     /// Returns the contents of the connection's next packet in the batch, which must have been
     /// opened: like [`Inbound::packets`](super::Inbound::packets), one packet per call. Returns
-    /// `None` after the last packet and during the handshake.
+    /// `None` after the last packet and during the handshake, which takes its keys here.
     ///
     /// # Errors
     ///
@@ -194,7 +200,7 @@ impl Connection {
                 let contents = session.inbound.next_packet(batch).transpose()?;
                 Ok(contents.map(|contents| &batch.arena().bytes()[contents]))
             }
-            Stage::Handshake(_) => Ok(None),
+            Stage::Handshake(_) => self.take_keys(batch).map(|()| None),
         }
     }
 
@@ -211,12 +217,24 @@ impl Connection {
     ) -> Result<Option<(MessageType, &'b [u8])>, OpenError> {
         match &mut self.stage {
             Stage::Session(session) => session.inbound.messages(batch).next().transpose(),
-            Stage::Handshake(_) => Ok(None),
+            Stage::Handshake(_) => self.take_keys(batch).map(|()| None),
         }
     }
 
+    /// Takes the keys of the handshake, if the batch has computed them, and goes on.
+    fn take_keys(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
+        if let Stage::Handshake(handshake) = &mut self.stage {
+            let session = handshake.take_keys(batch.exchanges(), batch.arena().turn())?;
+            self.outbox.push_bytes(&handshake.take_output());
+            if let Some(session) = session {
+                self.stage = Stage::Session(session);
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps the batch's packets that were not taken for a later turn; see
-    /// [`Inbound::defer`](super::Inbound::defer).
+    /// [`Inbound::defer`](super::Inbound::defer). The handshake takes its keys here, too.
     ///
     /// # Errors
     ///
@@ -224,7 +242,7 @@ impl Connection {
     pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
         match &mut self.stage {
             Stage::Session(session) => session.inbound.defer(batch),
-            Stage::Handshake(_) => Ok(()),
+            Stage::Handshake(_) => self.take_keys(batch),
         }
     }
 

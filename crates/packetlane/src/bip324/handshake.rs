@@ -18,6 +18,7 @@ use super::buffer::{MAX_IDLE_BUFFER, append_expected};
 use super::cipher::Cipher;
 use super::error::{HandshakeError, OpenError, SealError};
 use super::inbound::Inbound;
+use super::key_exchange::{Encoded, KeyExchange, KeyExchanges};
 use super::keys::{Keypair, Role, SessionKeys};
 use super::outbound::Outbound;
 use super::packet::{
@@ -52,6 +53,9 @@ pub struct HandshakeConfig {
     pub secret: Box<Zeroizing<[u8; 32]>>,
     /// 32 random bytes that choose the encoding of the public key.
     pub auxiliary: Box<Zeroizing<[u8; 32]>>,
+    /// A key that was computed before, for this connection alone: of a
+    /// [`KeyPool`](super::KeyPool). The handshake uses it instead of `secret` and `auxiliary`.
+    pub keypair: Option<Keypair>,
     /// Bytes to send after the public key, at most [`Handshake::MAX_GARBAGE_LEN`]. They hide the
     /// length of the handshake and should be random.
     pub garbage: Vec<u8>,
@@ -77,6 +81,7 @@ impl HandshakeConfig {
             engine,
             secret: Box::new(Zeroizing::new(secret)),
             auxiliary: Box::new(Zeroizing::new(auxiliary)),
+            keypair: None,
             garbage: Vec::new(),
             decoys: Vec::new(),
             version: Vec::new(),
@@ -146,6 +151,15 @@ enum State {
     Prefix,
     /// The peer's public key.
     Key,
+    /// The end of a turn, which computes the key exchange.
+    Keys {
+        theirs: Box<Encoded>,
+        /// The number of the turn.
+        turn: u64,
+        index: usize,
+    },
+    /// To report an error.
+    Failed(HandshakeError),
     /// Garbage, then its terminator.
     Garbage {
         ciphers: Box<Ciphers>,
@@ -219,7 +233,9 @@ impl Handshake {
     /// As for [`Handshake::initiator`].
     pub fn responder(config: HandshakeConfig) -> Result<Self, HandshakeError> {
         // Rejects a bad secret here rather than when the peer's key has come.
-        Keypair::from_parts(&config.secret, [0; ELLSWIFT_LEN])?;
+        if config.keypair.is_none() {
+            Keypair::from_parts(&config.secret, [0; ELLSWIFT_LEN])?;
+        }
         Self::new(Role::Responder, config, State::Prefix)
     }
 
@@ -264,6 +280,16 @@ impl Handshake {
     ///
     /// See [`HandshakeError`]. Every error ends the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Progress, HandshakeError> {
+        self.receive_in(bytes, None)
+    }
+
+    /// Like [`Handshake::receive`]. With the key exchanges of a turn, and the turn's number, the keys
+    /// are computed with the others of the turn: call [`Handshake::take_keys`] after that.
+    pub(super) fn receive_in(
+        &mut self,
+        bytes: &[u8],
+        turn: Option<(&mut KeyExchanges, u64)>,
+    ) -> Result<Progress, HandshakeError> {
         if matches!(self.state, State::Ended) {
             return Err(HandshakeError::Ended);
         }
@@ -273,7 +299,7 @@ impl Handshake {
             let seen = self.buffer.len().min(V1_PREFIX_LEN);
             self.is_v1_so_far = self.buffer[..seen] == self.v1_prefix()[..seen];
         }
-        let progress = self.advance();
+        let progress = self.advance(turn);
         if !matches!(progress, Ok(Progress::Waiting)) {
             self.state = State::Ended;
             self.keypair = None;
@@ -333,7 +359,10 @@ impl Handshake {
     }
 
     /// Processes as many states as the buffer allows.
-    fn advance(&mut self) -> Result<Progress, HandshakeError> {
+    fn advance(
+        &mut self,
+        mut turn: Option<(&mut KeyExchanges, u64)>,
+    ) -> Result<Progress, HandshakeError> {
         loop {
             match core::mem::replace(&mut self.state, State::Ended) {
                 State::Prefix => {
@@ -347,7 +376,6 @@ impl Handshake {
                             self.state = State::Prefix;
                             return Ok(Progress::Waiting);
                         }
-                        self.send_key()?;
                         self.state = State::Key;
                     } else if seen == V1_PREFIX_LEN {
                         return Ok(Progress::V1(core::mem::take(&mut self.buffer)));
@@ -363,12 +391,35 @@ impl Handshake {
                         return Ok(Progress::Waiting);
                     };
                     self.buffer.drain(..ELLSWIFT_LEN);
-                    let ciphers = self.exchange_keys(&theirs)?;
-                    self.state = State::Garbage {
-                        ciphers,
-                        searched: 0,
-                    };
+                    match &mut turn {
+                        None => self.exchange_keys(&theirs)?,
+                        Some((exchanges, turn)) => {
+                            self.state = State::Keys {
+                                theirs: Box::new(theirs),
+                                turn: *turn,
+                                index: exchanges.push(self.key_exchange(&theirs)),
+                            };
+                            return Ok(Progress::Waiting);
+                        }
+                    }
                 }
+                State::Keys {
+                    theirs,
+                    turn: since,
+                    index,
+                } => {
+                    if turn.as_ref().is_some_and(|(_, turn)| *turn == since) {
+                        self.state = State::Keys {
+                            theirs,
+                            turn: since,
+                            index,
+                        };
+                        return Ok(Progress::Waiting);
+                    }
+                    // The turn is over, and the caller has not taken the keys.
+                    self.exchange_keys(&theirs)?;
+                }
+                State::Failed(error) => return Err(error),
                 State::Garbage { ciphers, searched } => {
                     let begins = self.buffer[searched..]
                         .windows(TERMINATOR_LEN)
@@ -434,16 +485,93 @@ impl Handshake {
         }
     }
 
-    /// Computes the keypair, which then holds the only copy of the secret. Appends the public key
-    /// and the garbage to the output.
+    /// Computes the public key, unless that was done before, and sends it.
     fn send_key(&mut self) -> Result<(), HandshakeError> {
-        let keypair = Keypair::new(&self.config.secret, &self.config.auxiliary)?;
+        let keypair = match self.config.keypair.take() {
+            Some(keypair) => keypair,
+            None => Keypair::new(&self.config.secret, &self.config.auxiliary)?,
+        };
+        self.send(keypair);
+        Ok(())
+    }
+
+    /// Appends the public key and the garbage to the output. The keypair then holds the only copy of
+    /// the secret.
+    fn send(&mut self, keypair: Keypair) {
         self.output.extend_from_slice(keypair.public());
         self.output.extend_from_slice(&self.config.garbage);
         self.keypair = Some(keypair);
         self.config.secret.zeroize();
         self.config.auxiliary.zeroize();
-        Ok(())
+    }
+
+    /// What the key exchange with the peer's public key `theirs` is computed from.
+    fn key_exchange(&self, theirs: &Encoded) -> KeyExchange {
+        let (secret, ours, auxiliary) = match self.keypair.as_ref().or(self.config.keypair.as_ref())
+        {
+            Some(keypair) => (keypair.secret(), *keypair.public(), None),
+            None => {
+                let auxiliary = Some(self.config.auxiliary.clone());
+                (&self.config.secret, [0; ELLSWIFT_LEN], auxiliary)
+            }
+        };
+        KeyExchange {
+            secret: secret.clone(),
+            auxiliary,
+            ours,
+            theirs: *theirs,
+            role: self.role,
+            shared: Box::default(),
+        }
+    }
+
+    /// Takes the keys that a turn has computed, if the handshake waits for them, and goes on. Returns
+    /// the session if that completes it, which happens if everything came with the peer's key. An
+    /// error is returned by the next [`Handshake::receive_in`], which then has
+    /// [pending input](Self::has_pending_input).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NotOpened`] if the turn has not computed the keys yet.
+    pub(super) fn take_keys(
+        &mut self,
+        exchanges: &KeyExchanges,
+        now: u64,
+    ) -> Result<Option<Box<Session>>, OpenError> {
+        let State::Keys { turn, index, .. } = self.state else {
+            return Ok(None);
+        };
+        if turn != now {
+            return Ok(None);
+        }
+        let exchange = exchanges.get(index).ok_or(OpenError::NotOpened)?;
+        if self.keypair.is_none() {
+            let keypair = Keypair::computed(exchange.secret.clone(), exchange.ours);
+            self.send(keypair);
+            self.config.keypair = None;
+        }
+        let begun = self.begin_encryption(&exchange.shared);
+        match begun.and_then(|()| self.advance(None)) {
+            Ok(Progress::Complete(session)) => {
+                self.state = State::Ended;
+                Ok(Some(session))
+            }
+            Ok(_) => Ok(None),
+            Err(error) => {
+                self.state = State::Failed(error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the next [`Handshake::receive_in`] needs no bytes.
+    pub(super) fn has_pending_input(&self) -> bool {
+        matches!(self.state, State::Failed(_))
+    }
+
+    /// Whether it waits for the keys of a turn.
+    pub(super) fn waits_for_keys(&self) -> bool {
+        matches!(self.state, State::Keys { .. })
     }
 
     /// Rejects a v1 peer by its first message: one of another network, or one that answers an
@@ -461,16 +589,20 @@ impl Handshake {
         }
     }
 
-    /// Derives the ciphers. Appends terminator, decoys and version packet to the output.
-    fn exchange_keys(
-        &mut self,
-        theirs: &[u8; ELLSWIFT_LEN],
-    ) -> Result<Box<Ciphers>, HandshakeError> {
-        // `send_key` has stored the keypair.
+    /// Computes the keys, and [begins](Self::begin_encryption) to use them.
+    fn exchange_keys(&mut self, theirs: &Encoded) -> Result<(), HandshakeError> {
+        if self.keypair.is_none() {
+            self.send_key()?;
+        }
         let keypair = self.keypair.as_ref().ok_or(HandshakeError::Ended)?;
         let shared = keypair.shared_secret(theirs, self.role);
+        self.begin_encryption(&shared)
+    }
+
+    /// Derives the ciphers. Appends terminator, decoys and version packet to the output.
+    fn begin_encryption(&mut self, shared: &[u8; 32]) -> Result<(), HandshakeError> {
         self.keypair = None;
-        let keys = SessionKeys::derive(&shared, self.config.magic);
+        let keys = SessionKeys::derive(shared, self.config.magic);
         let [mut outbound, mut inbound] = Cipher::pair(self.config.engine, &keys, self.role);
         // A peer that goes silent after the handshake should not cost memory for precomputed
         // keystream.
@@ -492,12 +624,16 @@ impl Handshake {
             &self.config.version,
             &mut self.output,
         )?;
-        Ok(Box::new(Ciphers {
-            outbound,
-            inbound,
-            terminator: theirs,
-            session_id: keys.session_id,
-        }))
+        self.state = State::Garbage {
+            ciphers: Box::new(Ciphers {
+                outbound,
+                inbound,
+                terminator: theirs,
+                session_id: keys.session_id,
+            }),
+            searched: 0,
+        };
+        Ok(())
     }
 
     /// Opens the packet at `at` if it is complete, and moves `at` to its end.
@@ -553,9 +689,10 @@ impl fmt::Debug for Handshake {
         let expects = match self.state {
             State::Prefix => "v1 or v2",
             State::Key => "public key",
+            State::Keys { .. } => "the end of the turn",
             State::Garbage { .. } => "garbage",
             State::Version { .. } => "version packet",
-            State::Ended => "nothing",
+            State::Failed(_) | State::Ended => "nothing",
         };
         f.debug_struct("Handshake")
             .field("role", &self.role)

@@ -1,21 +1,15 @@
 //! The key exchange: ElligatorSwift public keys, the shared secret, and the keys that HKDF
 //! derives from it (BIP324, "Key exchange" and "Keys and session ID").
 
-#![allow(
-    deprecated,
-    reason = "what all versions of secp256k1 that Cargo.toml admits have in common"
-)]
-
 use super::error::HandshakeError;
+use super::key_exchange::{Encoded, Secret, ToEncode, ToShare, encode_all, share_all};
 use super::packet::{ELLSWIFT_LEN, TERMINATOR_LEN};
+use crate::engine::Engine;
 use alloc::boxed::Box;
+use alloc::vec;
 use core::fmt;
 use hkdf::Hkdf;
-use once_cell::race::OnceBox;
-use secp256k1::ellswift::{
-    ElligatorSwift, ElligatorSwiftParty as Party, ElligatorSwiftSharedSecret,
-};
-use secp256k1::{All, Secp256k1, SecretKey};
+use packetlane_lanes::is_secret_key;
 use sha2::Sha256;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -30,10 +24,10 @@ pub enum Role {
 
 /// A secret key and its ElligatorSwift public key (BIP324, "ElligatorSwift encoding"). The secret
 /// is wiped on drop.
+#[derive(Clone)]
 pub struct Keypair {
-    /// Boxed, because moving a secret leaves a copy at its old address, which nothing wipes.
-    secret: Box<SecretKey>,
-    public: [u8; ELLSWIFT_LEN],
+    secret: Secret,
+    public: Encoded,
 }
 
 impl Keypair {
@@ -50,12 +44,14 @@ impl Keypair {
     /// [`HandshakeError::SecretKey`] if `secret` is zero or not below the group order of secp256k1.
     /// For random bytes, the probability is less than 2^-127.
     pub fn new(secret: &[u8; 32], auxiliary: &[u8; 32]) -> Result<Self, HandshakeError> {
-        let secret = parse(secret)?;
-        let public = ElligatorSwift::from_seckey(context(auxiliary), secret, Some(*auxiliary));
-        Ok(Self {
-            secret: Box::new(secret),
-            public: public.to_array(),
-        })
+        let mut keypair = Self::from_parts(secret, [0; ELLSWIFT_LEN])?;
+        let key = ToEncode {
+            secret: &keypair.secret,
+            auxiliary,
+            encoded: &mut keypair.public,
+        };
+        encode_all(Engine::best().backend(), vec![key]);
+        Ok(keypair)
     }
 
     /// Combines a secret key with a public key encoding that was computed before. Does not check
@@ -68,10 +64,22 @@ impl Keypair {
         secret: &[u8; 32],
         public: [u8; ELLSWIFT_LEN],
     ) -> Result<Self, HandshakeError> {
-        Ok(Self {
-            secret: Box::new(parse(secret)?),
-            public,
-        })
+        if !is_secret_key(secret) {
+            return Err(HandshakeError::SecretKey);
+        }
+        let mut copy = Box::new(Zeroizing::new([0; 32]));
+        copy.copy_from_slice(secret);
+        Ok(Self::computed(copy, public))
+    }
+
+    /// Combines a valid secret key with its encoding.
+    pub(super) fn computed(secret: Secret, public: Encoded) -> Self {
+        Self { secret, public }
+    }
+
+    /// Returns the secret key.
+    pub(super) fn secret(&self) -> &Secret {
+        &self.secret
     }
 
     /// Returns the encoded public key, as sent on the wire.
@@ -89,26 +97,16 @@ impl Keypair {
         theirs: &[u8; ELLSWIFT_LEN],
         role: Role,
     ) -> Box<Zeroizing<[u8; 32]>> {
-        let ours = ElligatorSwift::from_array(self.public);
-        let theirs = ElligatorSwift::from_array(*theirs);
-        let (initiator, responder, party) = match role {
-            Role::Initiator => (ours, theirs, Party::A),
-            Role::Responder => (theirs, ours, Party::B),
+        let mut shared = Box::new(Zeroizing::new([0; 32]));
+        let key = ToShare {
+            secret: &self.secret,
+            ours: &self.public,
+            theirs,
+            role,
+            shared: &mut shared,
         };
-        let mut shared =
-            ElligatorSwift::shared_secret(initiator, responder, *self.secret, party, None);
-        let mut secret = Box::new(Zeroizing::new([0; 32]));
-        secret.copy_from_slice(shared.as_secret_bytes());
-        // secp256k1's type does not wipe itself.
-        shared = ElligatorSwiftSharedSecret::from_secret_bytes([0; 32]);
-        zeroize::optimization_barrier(&shared);
-        secret
-    }
-}
-
-impl Drop for Keypair {
-    fn drop(&mut self) {
-        self.secret.non_secure_erase();
+        share_all(Engine::best().backend(), vec![key]);
+        shared
     }
 }
 
@@ -118,21 +116,6 @@ impl fmt::Debug for Keypair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keypair").finish_non_exhaustive()
     }
-}
-
-fn parse(secret: &[u8; 32]) -> Result<SecretKey, HandshakeError> {
-    SecretKey::from_slice(secret).map_err(|_| HandshakeError::SecretKey)
-}
-
-/// Returns the context for all key generation. There is one per process, because creating it costs
-/// half as much as a handshake. `seed` blinds it at creation.
-fn context(seed: &[u8; 32]) -> &'static Secp256k1<All> {
-    static CONTEXT: OnceBox<Secp256k1<All>> = OnceBox::new();
-    CONTEXT.get_or_init(|| {
-        let mut context = Secp256k1::new();
-        context.seeded_randomize(seed);
-        Box::new(context)
-    })
 }
 
 /// The keys that both sides derive from the shared secret (BIP324, "Keys and session ID"). Wiped on

@@ -52,6 +52,9 @@ mod fs_chacha20;
 mod fs_chacha20_poly1305;
 mod handshake;
 mod inbound;
+mod key_exchange;
+#[cfg(feature = "std")]
+mod key_pool;
 mod keys;
 mod opened;
 mod outbound;
@@ -69,6 +72,12 @@ pub use connection::{Connection, ConnectionError};
 pub use error::{HandshakeError, OpenError, SealError};
 pub use handshake::{Handshake, HandshakeConfig, Progress};
 pub use inbound::Inbound;
+pub(crate) use key_exchange::KeyExchanges;
+#[cfg(feature = "internals")]
+pub(crate) use key_exchange::shared_secrets;
+#[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+pub use key_pool::KeyPool;
 pub use keys::{Keypair, Role, SessionKeys};
 #[cfg(feature = "internals")]
 pub(crate) use outbound::Draft;

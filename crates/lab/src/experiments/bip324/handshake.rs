@@ -107,7 +107,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 }
 
 /// Fresh secrets, from the same generator as `bip324`'s; no garbage.
-fn fresh_config(engine: Engine) -> HandshakeConfig {
+pub(super) fn fresh_config(engine: Engine) -> HandshakeConfig {
     let mut secrets = [[0; 32]; 2];
     let mut rng = rand::rng();
     secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
@@ -115,7 +115,7 @@ fn fresh_config(engine: Engine) -> HandshakeConfig {
 }
 
 /// Starts a handshake of the `bip324` crate, as its users do.
-fn bip324_start(role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
+pub(super) fn bip324_start(role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
     bip324::Handshake::new(Network::Mainnet.magic(), role).expect("entropy")
 }
 

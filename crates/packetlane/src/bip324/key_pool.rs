@@ -1,0 +1,123 @@
+//! Public keys that are computed before they are needed.
+
+use super::error::HandshakeError;
+use super::key_exchange::{Encoded, Secret, ToEncode, encode_all};
+use super::keys::Keypair;
+use super::packet::ELLSWIFT_LEN;
+use crate::engine::Engine;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use zeroize::Zeroizing;
+
+/// Keys for the next handshakes, computed many at a time, in lanes: half the work of a handshake,
+/// for half the CPU time. Keys are used once and wiped (feature `std`).
+///
+/// ```
+/// use packetlane::Engine;
+/// use packetlane::bip324::{Connection, HandshakeConfig, KeyPool};
+/// use packetlane::bitcoin::Network;
+///
+/// # fn main() -> Result<(), packetlane::bip324::HandshakeError> {
+/// let engine = Engine::best();
+/// let mut pool = KeyPool::new(engine, 64);
+/// pool.fill()?;
+/// let mut config = HandshakeConfig::random(Network::Mainnet.magic(), engine)?;
+/// config.keypair = pool.take();
+/// let connection = Connection::initiator(config)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct KeyPool {
+    engine: Engine,
+    keys: Vec<Keypair>,
+    capacity: usize,
+}
+
+impl KeyPool {
+    /// Creates an empty pool for at most `capacity` keys, which take about 150 bytes each.
+    #[must_use]
+    pub fn new(engine: Engine, capacity: usize) -> Self {
+        Self {
+            engine,
+            keys: Vec::new(),
+            capacity,
+        }
+    }
+
+    /// Takes a key. `None` if the pool is empty: the handshake then computes one itself.
+    #[must_use]
+    pub fn take(&mut self) -> Option<Keypair> {
+        self.keys.pop()
+    }
+
+    /// Returns the number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Returns how many keys there is room for.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.capacity.saturating_sub(self.keys.len())
+    }
+
+    /// Whether it holds no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Computes keys until the pool is full.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError::NoEntropy`] if the operating system returns no random bytes.
+    pub fn fill(&mut self) -> Result<(), HandshakeError> {
+        self.add(self.capacity)
+    }
+
+    /// Computes up to `count` keys, as long as there is room: so many in an idle moment, or so few in
+    /// a busy turn, that others need not wait.
+    ///
+    /// # Errors
+    ///
+    /// As for [`KeyPool::fill`].
+    pub fn add(&mut self, count: usize) -> Result<(), HandshakeError> {
+        let count = count.min(self.missing());
+        let random = || -> Result<Secret, HandshakeError> {
+            let mut bytes = Box::new(Zeroizing::new([0; 32]));
+            getrandom::fill(&mut **bytes).map_err(|_| HandshakeError::NoEntropy)?;
+            Ok(bytes)
+        };
+        let mut made: Vec<(Secret, Secret, Encoded)> = Vec::with_capacity(count);
+        while made.len() < count {
+            let secret = random()?;
+            if packetlane_lanes::is_secret_key(&secret) {
+                made.push((secret, random()?, [0; ELLSWIFT_LEN]));
+            }
+        }
+        let keys = made
+            .iter_mut()
+            .map(|(secret, auxiliary, encoded)| ToEncode {
+                secret,
+                auxiliary,
+                encoded,
+            });
+        encode_all(self.engine.backend(), keys.collect());
+        let keys = made.into_iter();
+        self.keys
+            .extend(keys.map(|(secret, _, encoded)| Keypair::computed(secret, encoded)));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for KeyPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyPool")
+            .field("keys", &self.keys.len())
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
