@@ -417,8 +417,7 @@ impl Kernels {
     }
 
     /// Computes the secp256k1 public keys of `secrets`, which are big-endian numbers. Constant time
-    /// in the secrets. Of a number that is [no secret key](crate::is_secret_key), the result means
-    /// nothing.
+    /// in the secrets. If a number is [no secret key](crate::is_secret_key), no result means anything.
     ///
     /// # Panics
     ///
@@ -446,8 +445,8 @@ impl Kernels {
 
     /// Computes what `secrets[i]` and the ElligatorSwift encoding of another's public key,
     /// `encodings[i]`, have in common: the x coordinate of the product, big-endian (BIP324,
-    /// `ellswift_ecdh_xonly`). Constant time in the secrets. Every encoding is valid. Of a number that
-    /// is [no secret key](crate::is_secret_key), the result means nothing.
+    /// `ellswift_ecdh_xonly`). Constant time in the secrets. Every encoding is valid. If a number is
+    /// [no secret key](crate::is_secret_key), no result means anything.
     ///
     /// # Panics
     ///

@@ -223,7 +223,8 @@ fn hashed(ours: &[u8; 64], theirs: &[u8; 64], x: &[u8; 32]) -> [u8; 32] {
 #[test]
 fn shared_secrets_are_those_of_libsecp256k1() {
     let mut secrets = secrets(1_500, 3);
-    // i + j lambda: here the ladder's last additions are of equal or opposite points.
+    // i + j lambda: the only keys for which the ladder's last additions could be of equal or opposite
+    // points. (None of them has the digits for that.)
     let add = |a: Option<SecretKey>, b: Option<SecretKey>| match (a, b) {
         (Some(a), Some(b)) => a.add_tweak(&b.into()).ok(),
         (a, b) => a.or(b),

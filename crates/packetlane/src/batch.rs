@@ -18,12 +18,12 @@ mod plan;
 #[cfg(feature = "cuda")]
 use crate::arena::Memory;
 use crate::arena::{self, Arena, BatchKey, index};
-#[cfg(feature = "bip324")]
-use crate::bip324::KeyExchanges;
 use crate::engine::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use crate::engine::offload::Device;
 use crate::engine::{Engine, ToOpen, ToSeal, sealed::Sealed};
+#[cfg(feature = "bip324")]
+use crate::key_exchange::KeyExchanges;
 use alloc::vec::Vec;
 use core::fmt;
 use core::iter::Zip;

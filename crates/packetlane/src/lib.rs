@@ -58,10 +58,11 @@
 //! | feature | adds | builds C |
 //! |---|---|---|
 //! | `std` (default) | random numbers from the operating system, the environment variable `PACKETLANE_BACKEND`, `Outbox::write` | |
-//! | `bip324` (default) | the module [`bip324`] | secp256k1 |
+//! | `bip324` (default) | the module [`bip324`] | |
+//! | `libsecp256k1` (default) | key exchanges of BIP324 that are alone, twice as fast | secp256k1 (C) |
 //! | `parallel` | `Engine::with_threads`: one large batch on several threads, with rayon | |
 //! | `cuda` | `Engine::with_gpu`: large batches on an NVIDIA GPU, if the machine has one | |
-//! | `tokio` | `bip324::stream`: sessions over async streams | secp256k1 |
+//! | `tokio` | `bip324::stream`: sessions over async streams | |
 //! | `rustls` | `quic::rustls`: a crypto provider for rustls | ring |
 //! | `quinn` | `quic::quinn`: the same for quinn, with header protection in the same call | ring |
 //! | `internals` | a module for the other crates of the repository, which SemVer does not cover | |
@@ -94,6 +95,8 @@ mod copy;
 mod engine;
 #[cfg(feature = "internals")]
 pub mod internals;
+#[cfg(feature = "bip324")]
+mod key_exchange;
 mod outbox;
 pub mod quic;
 pub mod sha256d;

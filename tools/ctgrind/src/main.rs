@@ -7,7 +7,9 @@
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
-use packetlane_lanes::{AesKey, Backend, GcmKey, Header, Job, Key, Outcome, TAG_LEN, Work};
+use packetlane_lanes::{
+    AesKey, Backend, GcmKey, Header, Job, Key, Outcome, PublicKey, TAG_LEN, Work, is_secret_key,
+};
 use std::hint::black_box;
 use std::process::ExitCode;
 
@@ -307,6 +309,31 @@ fn masks(backend: Backend, count: usize) {
     }
 }
 
+/// The keys and shared secrets of so many handshakes. Public keys are public, also x before it is
+/// encoded.
+fn handshakes(backend: Backend, count: usize) {
+    let secrets: Vec<Key> = (0..count).map(|i| [i as u8 + 1; 32]).collect();
+    secret(secrets.as_flattened());
+    black_box(is_secret_key(&secrets[0]));
+    let secrets: Vec<_> = secrets.iter().collect();
+    let mut keys = vec![PublicKey::default(); count];
+    backend.kernels().public_keys(&secrets, &mut keys);
+    public(&keys);
+    let mut encodings = vec![[0; 64]; count];
+    let mut tries = 0_u8;
+    let mut next = |_| {
+        tries = tries.wrapping_add(37);
+        ([tries; 32], tries % 8)
+    };
+    let kernels = backend.kernels();
+    kernels.encode_public_keys(&keys, &mut next, &mut encodings);
+    let encodings: Vec<_> = encodings.iter().collect();
+    let mut shared = vec![[0; 32]; count];
+    kernels.shared_x(&secrets, &encodings, &mut shared);
+    public(&shared);
+    black_box(shared);
+}
+
 fn stream(backend: Backend, len: usize) {
     let (key, mut text) = ([7; 32], vec![1; len]);
     secret(&key);
@@ -419,9 +446,12 @@ fn run_all(backend: Backend) {
     seal_and_open(backend, &[200, 256]);
     seal_and_open(backend, &[40_000, 8, 33_000]);
     seal_out_of_place(backend, &[40_000, 8, 33_000]);
+    for n in [1, 3, 4, 9] {
+        handshakes(backend, n);
+    }
     println!(
         "{}: streams, tags, batches of 1 to 130 packets of 0 to 40000 bytes, single \
-         packets with precomputed keystream, AES-GCM, masks",
+         packets with precomputed keystream, AES-GCM, masks, handshakes",
         backend.name()
     );
 }

@@ -23,12 +23,12 @@ const CRATES: [&str; 12] = [
 
 /// The layers of `lanes` in order: each may import only itself and those before it.
 const LANES: [&[&str]; 8] = [
-    &["job.rs"],
+    &["job.rs", "wipe.rs"],
     &["vector/"],
     &["kernels/"],
     &["calibrate.rs"],
     &["isa/"],
-    &["aes_keys.rs", "aead/", "sha256/"],
+    &["aes_keys.rs", "aead/", "secp256k1.rs", "sha256/"],
     &["gcm.rs", "header_protection.rs"],
     &["backend.rs"],
 ];
@@ -67,7 +67,7 @@ const RIVALS: [&str; 9] = [
 
 /// Maximum number of public names in `packetlane`. Each is a promise to every user: prefer a method
 /// or an associated constant to a new name.
-const MAX_PUBLIC_NAMES: usize = 87;
+const MAX_PUBLIC_NAMES: usize = 88;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -19,6 +19,7 @@ use packetlane::bitcoin::Network;
 use packetlane::internals::run_pending;
 use packetlane::{Batch, Engine, Key, OpenBatch, SealBatch, TAG_LEN};
 use packetlane_lanes::{Job, Outcome};
+use rand::Rng as _;
 
 /// The secret keys of the two sides, for every implementation.
 const SECRETS: [[u8; 32]; 2] = [[0x32; 32], [0x4b; 32]];
@@ -448,6 +449,19 @@ pub(crate) fn shake_hands(
     let ours = step(&mut initiator, &responder.take_output());
     let theirs = step(&mut responder, &initiator.take_output());
     [ours.expect("complete"), theirs.expect("complete")]
+}
+
+/// Fresh secrets, from the same generator as `bip324`'s; no garbage.
+pub(crate) fn fresh_config(engine: Engine) -> HandshakeConfig {
+    let mut secrets = [[0; 32]; 2];
+    let mut rng = rand::rng();
+    secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
+    HandshakeConfig::new(Network::Mainnet.magic(), engine, secrets[0], secrets[1])
+}
+
+/// Starts a handshake of the `bip324` crate, as its users do.
+pub(crate) fn start(role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
+    bip324::Handshake::new(Network::Mainnet.magic(), role).expect("entropy")
 }
 
 #[cfg(test)]

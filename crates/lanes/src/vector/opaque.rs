@@ -22,6 +22,8 @@ pub(crate) fn opaque_u64(mut value: u64) -> u64 {
     unsafe {
         core::arch::asm!("/* {} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let value = core::hint::black_box(value);
     value
 }
 

@@ -1,5 +1,6 @@
 //! One lane, in plain Rust.
 
+use super::opaque::opaque_u64;
 use super::u32_lanes::Arithmetic;
 use super::u64_lanes::{Limbs26, Masks, U64Lanes};
 
@@ -144,12 +145,13 @@ impl Masks for Scalar {
     #[inline(always)]
     fn equals(self, a: u64, b: u64) -> u64 {
         let differences = a ^ b;
-        ((differences | differences.wrapping_neg()) >> 63).wrapping_sub(1)
+        // Hidden, here and below: the compiler would branch on a mask.
+        opaque_u64(((differences | differences.wrapping_neg()) >> 63).wrapping_sub(1))
     }
 
     #[inline(always)]
     fn select(self, mask: u64, a: u64, b: u64) -> u64 {
-        a ^ (mask & (a ^ b))
+        a ^ (opaque_u64(mask) & (a ^ b))
     }
 
     #[inline(never)]

@@ -7,7 +7,7 @@
 use super::error::{Exhausted, OpenError, SealError};
 use super::fs_chacha20::FsChaCha20;
 use super::fs_chacha20_poly1305::FsChaCha20Poly1305;
-use super::keys::{Role, SessionKeys};
+use super::keys::SessionKeys;
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 use super::precomputed::MAX_PRECOMPUTED_KEYSTREAM;
 use super::rekey::{REKEY_INTERVAL, nonce};
@@ -16,6 +16,7 @@ use crate::batch::{Batch, Plan};
 use crate::copy::append;
 use crate::engine::Engine;
 use crate::engine::cpu::SingleKernel;
+use crate::key_exchange::Role;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;

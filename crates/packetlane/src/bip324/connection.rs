@@ -130,7 +130,7 @@ impl Connection {
     /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: advances the handshake,
     /// or adds every complete packet to the batch. The handshake adds its key exchange to the batch,
     /// once, and [`Engine::open`](crate::Engine::open) computes those of all connections together.
-    /// Returns the number of packets and key exchanges added.
+    /// Returns the number of packets added, or 1 while the batch holds its key exchange.
     ///
     /// # Errors
     ///

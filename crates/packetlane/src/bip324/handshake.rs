@@ -18,15 +18,14 @@ use super::buffer::{MAX_IDLE_BUFFER, append_expected};
 use super::cipher::Cipher;
 use super::error::{HandshakeError, OpenError, SealError};
 use super::inbound::Inbound;
-use super::key_exchange::{Encoded, KeyExchange, KeyExchanges};
-use super::keys::{Keypair, Role, SessionKeys};
+use super::keys::{Keypair, SessionKeys};
 use super::outbound::Outbound;
 use super::packet::{
-    ELLSWIFT_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, MAX_GARBAGE_LEN, OVERHEAD, PacketKind,
-    TERMINATOR_LEN,
+    LENGTH_LEN, MAX_CONTENTS_LEN, MAX_GARBAGE_LEN, OVERHEAD, PacketKind, TERMINATOR_LEN,
 };
 use super::session::Session;
 use crate::engine::Engine;
+use crate::key_exchange::{ELLSWIFT_LEN, Encoded, KeyExchange, KeyExchanges, Role};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;

@@ -2,9 +2,11 @@
 //! derives from it (BIP324, "Key exchange" and "Keys and session ID").
 
 use super::error::HandshakeError;
-use super::key_exchange::{Encoded, Secret, ToEncode, ToShare, encode_all, share_all};
-use super::packet::{ELLSWIFT_LEN, TERMINATOR_LEN};
+use super::packet::TERMINATOR_LEN;
 use crate::engine::Engine;
+use crate::key_exchange::{
+    ELLSWIFT_LEN, Encoded, Role, Secret, ToEncode, ToShare, encode_all, share_all,
+};
 use alloc::boxed::Box;
 use alloc::vec;
 use core::fmt;
@@ -12,15 +14,6 @@ use hkdf::Hkdf;
 use packetlane_lanes::is_secret_key;
 use sha2::Sha256;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
-
-/// The side of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// The side that opened the connection.
-    Initiator,
-    /// The side that accepted it.
-    Responder,
-}
 
 /// A secret key and its ElligatorSwift public key (BIP324, "ElligatorSwift encoding"). The secret
 /// is wiped on drop.
@@ -116,6 +109,25 @@ impl fmt::Debug for Keypair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keypair").finish_non_exhaustive()
     }
+}
+
+/// Computes the secrets that keys share with encoded public keys.
+#[cfg(feature = "internals")]
+pub(crate) fn shared_secrets(
+    backend: packetlane_lanes::Backend,
+    keys: &[(&Keypair, &Encoded, Role)],
+) -> alloc::vec::Vec<Secret> {
+    let mut shared: alloc::vec::Vec<Secret> = keys.iter().map(|_| Box::default()).collect();
+    let to_share = keys.iter().zip(&mut shared);
+    let to_share = to_share.map(|((ours, theirs, role), shared)| ToShare {
+        secret: ours.secret(),
+        ours: ours.public(),
+        theirs,
+        role: *role,
+        shared,
+    });
+    share_all(backend, to_share.collect());
+    shared
 }
 
 /// The keys that both sides derive from the shared secret (BIP324, "Keys and session ID"). Wiped on

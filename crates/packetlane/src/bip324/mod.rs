@@ -52,7 +52,6 @@ mod fs_chacha20;
 mod fs_chacha20_poly1305;
 mod handshake;
 mod inbound;
-mod key_exchange;
 #[cfg(feature = "std")]
 mod key_pool;
 mod keys;
@@ -67,18 +66,18 @@ mod session;
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub mod stream;
 
+pub use crate::key_exchange::Role;
 pub use cipher::Cipher;
 pub use connection::{Connection, ConnectionError};
 pub use error::{HandshakeError, OpenError, SealError};
 pub use handshake::{Handshake, HandshakeConfig, Progress};
 pub use inbound::Inbound;
-pub(crate) use key_exchange::KeyExchanges;
-#[cfg(feature = "internals")]
-pub(crate) use key_exchange::shared_secrets;
 #[cfg(feature = "std")]
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 pub use key_pool::KeyPool;
-pub use keys::{Keypair, Role, SessionKeys};
+#[cfg(feature = "internals")]
+pub(crate) use keys::shared_secrets;
+pub use keys::{Keypair, SessionKeys};
 #[cfg(feature = "internals")]
 pub(crate) use outbound::Draft;
 pub use outbound::Outbound;

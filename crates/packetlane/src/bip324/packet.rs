@@ -15,9 +15,6 @@ pub(super) const OVERHEAD: usize = LENGTH_LEN + HEADER_LEN + TAG_LEN;
 /// Maximum length of contents, in bytes: the length field has 24 bits.
 pub(super) const MAX_CONTENTS_LEN: usize = (1 << 24) - 1;
 
-/// Length of an encoded public key, in bytes.
-pub(super) const ELLSWIFT_LEN: usize = 64;
-
 /// Length of a garbage terminator, in bytes.
 pub(super) const TERMINATOR_LEN: usize = 16;
 

@@ -2,10 +2,11 @@
 
 use super::cipher::Cipher;
 use super::inbound::Inbound;
-use super::keys::{Role, SessionKeys};
+use super::keys::SessionKeys;
 use super::outbound::Outbound;
 use super::{packet, rekey};
 use crate::engine::Engine;
+use crate::key_exchange::Role;
 use alloc::vec::Vec;
 
 /// An established session: the result of a [`Handshake`](super::Handshake).

@@ -6,13 +6,12 @@ use crate::picture::Picture;
 use crate::published::{FROM_ANOTHER_MACHINE, Figures, MAIL, NOTES};
 use crate::record::{Metric, record};
 use crate::report::OURS;
-use crate::rivals::bip324::{bip324_handshake, shake_hands};
+use crate::rivals::bip324::{bip324_handshake, fresh_config, shake_hands, start};
 use crate::sentence::Figure;
 use bip324::Role::{Initiator, Responder};
 use packetlane::Engine;
-use packetlane::bip324::{HandshakeConfig, Keypair, Role, Session, SessionKeys};
+use packetlane::bip324::{Keypair, Role, Session, SessionKeys};
 use packetlane::bitcoin::Network;
-use rand::Rng;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "bip324.handshake",
@@ -50,7 +49,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     );
     let [a, b] = shake_hands(fresh_config(engine), fresh_config(engine));
     assert_eq!(a.id(), b.id());
-    let [a, b] = bip324_handshake(bip324_start(Initiator), bip324_start(Responder));
+    let [a, b] = bip324_handshake(start(Initiator), start(Responder));
     assert_eq!(a.id(), b.id());
 
     vec![
@@ -63,7 +62,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                         let config = fresh_config(engine);
                         Keypair::new(&config.secret, &config.auxiliary).expect("a secret key")
                     }),
-                    Contender::new("bip324", "", || bip324_start(Initiator)),
+                    Contender::new("bip324", "", || start(Initiator)),
                 ]
             },
         ),
@@ -98,25 +97,12 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                         shake_hands(fresh_config(engine), fresh_config(engine))
                     }),
                     Contender::new("bip324", "", || {
-                        bip324_handshake(bip324_start(Initiator), bip324_start(Responder))
+                        bip324_handshake(start(Initiator), start(Responder))
                     }),
                 ]
             },
         ),
     ]
-}
-
-/// Fresh secrets, from the same generator as `bip324`'s; no garbage.
-pub(super) fn fresh_config(engine: Engine) -> HandshakeConfig {
-    let mut secrets = [[0; 32]; 2];
-    let mut rng = rand::rng();
-    secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
-    HandshakeConfig::new(Network::Mainnet.magic(), engine, secrets[0], secrets[1])
-}
-
-/// Starts a handshake of the `bip324` crate, as its users do.
-pub(super) fn bip324_start(role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
-    bip324::Handshake::new(Network::Mainnet.magic(), role).expect("entropy")
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {

@@ -1,13 +1,12 @@
 //! `bip324.handshakes`: the expensive steps of many handshakes at once.
 
-use super::handshake::{bip324_start, fresh_config};
 use crate::experiment::{Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, in_turn};
 use crate::picture::{Bottom, Picture};
 use crate::published::{Figures, MAIL};
 use crate::record::{Metric, record};
 use crate::report::OURS;
-use crate::rivals::bip324::{bip324_handshake, shake_hands};
+use crate::rivals::bip324::{bip324_handshake, fresh_config, shake_hands, start};
 use crate::sentence::Figure;
 use bip324::Role::{Initiator, Responder};
 use packetlane::bip324::{Connection, HandshakeConfig, KeyPool, Keypair, Role};
@@ -44,10 +43,17 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     ..Experiment::EMPTY
 };
 
+/// A step's name, what is timed, and who computes so many.
+type Step = (
+    &'static str,
+    &'static str,
+    fn(Engine, usize) -> Vec<Contender<'static>>,
+);
+
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let engine = bench.engine;
     let batches: &[usize] = if bench.quick { &[1, 8, 64] } else { &BATCHES };
-    let steps: [(&str, &str, fn(Engine, usize) -> Vec<Contender<'static>>); 3] = [
+    let steps: [Step; 3] = [
         (
             "create",
             "thread CPU time to create secret keys and their ElligatorSwift public keys",
@@ -65,7 +71,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             both_sides,
         ),
     ];
-    let task = |(step, timed, contenders): (&str, &str, fn(Engine, usize) -> Vec<_>), batch| {
+    let task = |(step, timed, contenders): Step, batch| {
         let case = EXPERIMENT
             .case(timed)
             .with("step", step)
@@ -181,7 +187,7 @@ fn both_sides(engine: Engine, batch: usize) -> Vec<Contender<'static>> {
             (0..batch).map(|_| pair()).collect::<Vec<_>>()
         }),
         Contender::new("bip324", "", move || {
-            let pair = || bip324_handshake(bip324_start(Initiator), bip324_start(Responder));
+            let pair = || bip324_handshake(start(Initiator), start(Responder));
             (0..batch).map(|_| pair()).collect::<Vec<_>>()
         }),
     ]

@@ -54,8 +54,11 @@ pub(crate) fn multiply_generator<F: Field>(f: F, secrets: &[&[u8; 32]]) -> Point
         y: f.carry(&f.sum(&y)),
         z: f.splat(&ONE),
     };
-    // Before group i is added, the sum is a multiple below 16^i, and not zero, because the first digit
-    // is odd; what is added is at least 16^i. In the last group these may differ by n.
+    // Before group i is added, the sum is S times the generator, with |S| < 16^i and S odd, so not zero;
+    // what is added, d 16^i, is at least 16^i. Equal or opposite modulo n they are only if S - d 16^i or
+    // S + d 16^i, both below 16^(i + 1), is a multiple of n: not before the last group. There the sum is
+    // the secret, which is not 0, and the difference is n or -n for two secrets, 30 16^63 and its
+    // negative, with d = 15 or -15: the points are equal.
     for (group, digits) in digits.iter().enumerate().skip(1) {
         let [x, y] = multiple(f, group, digits);
         sum = match group {

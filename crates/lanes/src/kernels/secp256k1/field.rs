@@ -7,7 +7,7 @@ use crate::vector::Masks;
 ///
 /// An [`Element`](Self::Element) can be multiplied. A [`Sum`](Self::Sum) has larger limbs: it can be
 /// added to a product, or be carried. Which sums stay within their limbs is checked for the formulas
-/// as a whole: `tests/bounds.rs` runs them on intervals.
+/// as a whole: `bounds.rs` runs them on intervals.
 pub(crate) trait Field: Copy {
     /// How many numbers there are in a vector; at most [`MAX_LANES`].
     const LANES: usize;
@@ -139,8 +139,8 @@ pub(crate) fn power<F: Field>(f: F, a: &F::Element) -> F::Element {
     append(f, &high, 3, &ones2)
 }
 
-/// Replaces each element by its inverse. All must be different from zero in every lane. `scratch`
-/// has room for as many elements.
+/// Replaces each element by its inverse. All must be different from zero in every lane: a zero makes
+/// the results of its lane zero in all elements. `scratch` has room for as many elements.
 #[inline(always)]
 pub(crate) fn invert_all<F: Field>(f: F, elements: &mut [F::Element], scratch: &mut [F::Element]) {
     // Montgomery's trick: the inverse of the product of all, and from it those of all.

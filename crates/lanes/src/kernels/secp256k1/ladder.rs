@@ -160,11 +160,13 @@ pub(crate) fn x_only<F: Field>(
     };
     let [x_lambda, y_lambda] = table.look_up(f, &digits[top][1], 1);
     (sum, _) = add(f, &sum, &x_lambda, &y_lambda);
-    // The sum is (a + b lambda) A, and what is added (d, 0) or (0, d) with an odd d of at most 15. They
-    // are equal or opposite only if their difference or sum is in the lattice of all (a, b) with
-    // a + b lambda = 0. Its shortest vector is longer than 2^127. Before the last group, a and b are
-    // below 2^126, and not both below 16 with one of them zero: a is 16 times an odd number until
-    // its digit is added, and odd after that. So only the last group needs complete additions.
+    // The sum is (a + b lambda) A, and what is added (d, 0) or (0, d) with an odd |d| of at most 15. They
+    // are equal or opposite only if (a, b) minus or plus that is in the lattice of all (a, b) with
+    // a + b lambda = 0 modulo n; the sum is at infinity only if (a, b) is. None of these is (0, 0): in a
+    // group's first addition b is 16 times an odd number, in the second a is odd; above, both are 1 or
+    // -1. All other vectors of the lattice are longer than 2^127. Before the last group, |a| and |b|
+    // are below 2^126. So only the last group could need complete additions. (No secret key has the
+    // digits that need them: docs/internals/secp256k1.md, "Points".)
     for group in (0..top).rev() {
         for _ in 0..4 {
             sum = double(f, &sum);

@@ -75,6 +75,11 @@ pub(crate) fn public_keys<F: Field>(f: F, secrets: &[&[u8; 32]], keys: &mut [[Wo
                 *key = [numbers[0][lane], numbers[1][lane]];
             }
         }
+        // Z says something about the secret key (Naccache, Smart, Stern 2004).
+        overwrite(&mut coordinates, [[one; 2]; GROUP]);
+        for elements in [&mut inverses, &mut scratch] {
+            overwrite(elements, [one; GROUP]);
+        }
     }
 }
 

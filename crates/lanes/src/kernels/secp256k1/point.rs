@@ -121,3 +121,67 @@ fn is_zero<F: Field>(f: F, a: &F::Element) -> F::Vector {
     });
     f.per_lane(&masks)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::field::{Field, MAX_LANES};
+    use super::super::public_keys;
+    use super::super::radix29::Radix29;
+    use super::super::words::{Words, ZERO, multiply_modulo_p, subtract_modulo_p};
+    use super::{Point, add_complete};
+    use crate::vector::Scalar;
+
+    const F: Radix29<Scalar> = Radix29(Scalar);
+
+    fn multiple(of_generator: u8) -> [Words; 2] {
+        let mut secret = [0; 32];
+        secret[31] = of_generator;
+        let mut keys = [[ZERO; 2]];
+        public_keys(F, &[&secret], &mut keys);
+        keys[0]
+    }
+
+    /// In Jacobian coordinates, with a Z that is not one.
+    fn scaled([x, y]: [Words; 2], z: u64) -> Point<Radix29<Scalar>> {
+        let z = [z, 0, 0, 0];
+        let zz = multiply_modulo_p(&z, &z);
+        let zzz = multiply_modulo_p(&zz, &z);
+        Point {
+            x: F.splat(&multiply_modulo_p(&x, &zz)),
+            y: F.splat(&multiply_modulo_p(&y, &zzz)),
+            z: F.splat(&z),
+        }
+    }
+
+    fn words(element: &<Radix29<Scalar> as Field>::Element) -> Words {
+        let mut numbers = [ZERO; MAX_LANES];
+        F.store(element, &mut numbers);
+        numbers[0]
+    }
+
+    #[test]
+    fn complete_addition_has_no_exceptions() {
+        let [one, two, three] = [1, 2, 3].map(multiple);
+        let minus = [one[0], subtract_modulo_p(&ZERO, &one[1])];
+        let infinity = scaled(two, 0);
+        for (p, [x, y], expected) in [
+            (scaled(two, 5), one, Some(three)),
+            (scaled(one, 5), one, Some(two)),
+            (scaled(one, 5), minus, None),
+            (infinity, one, Some(one)),
+        ] {
+            let sum = add_complete(F, &p, &F.splat(&x), &F.splat(&y));
+            let z = words(&sum.z);
+            match expected {
+                None => assert_eq!(z, ZERO),
+                Some([x, y]) => {
+                    let zz = multiply_modulo_p(&z, &z);
+                    let zzz = multiply_modulo_p(&zz, &z);
+                    assert_ne!(z, ZERO);
+                    assert_eq!(words(&sum.x), multiply_modulo_p(&x, &zz));
+                    assert_eq!(words(&sum.y), multiply_modulo_p(&y, &zzz));
+                }
+            }
+        }
+    }
+}

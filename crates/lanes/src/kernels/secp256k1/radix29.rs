@@ -1,8 +1,8 @@
 //! Nine limbs of 29 bits, for vectors with a multiplication of 32 by 32 bits.
 //!
-//! The limbs of an element are below 2^29 + 2^14, its top limb below 2^24 + 2. A column of a product
-//! is a sum of at most nine products of limbs, so that one factor may have limbs up to 2^31. 2^261 is
-//! 2^37 + 31,264 modulo p.
+//! The limbs of an element are below 2^29, but the third up to 2^29 + 2^14; its top limb is below 2^24.
+//! A column of a product is a sum of at most nine products of limbs, so that one factor may have limbs
+//! of 2^31 and a little more. 2^261 is 2^37 + 31,264 modulo p.
 
 use super::field::Field;
 use super::words::{self, Words};

@@ -3,7 +3,7 @@
 //! A number v of w bits stands for V = 2v - (2^w - 1), the sum of 2^i or -2^i for each bit that is 1
 //! or 0. Cut into groups of four bits, each is an odd digit from -15 to 15: no digit is zero, and a
 //! table has eight entries. libsecp256k1 represents scalars in this way (`ecmult_const_impl.h`); the
-//! offsets here keep V small, see [`LadderDigits`].
+//! offsets here keep V small, see [`ladder_digits`].
 
 use super::words::{self, Words, add, add_modulo, halve_modulo, multiply, subtract};
 use core::array;
@@ -86,8 +86,8 @@ pub(crate) const COMB_GROUPS: usize = 64;
 
 /// The digits of V1 and of V2 with `secret` = V1 + V2 lambda modulo n, the least significant first.
 ///
-/// (secret - 1 - lambda) / 2 is split into s1 + s2 lambda, both between -2^128 and 2^128, and
-/// v = s + 2^131 stands for V = 2s + 1. So both V are odd and between -2^129 and 2^129 + 2: this is
+/// (secret - 1 - lambda) / 2 is split into s1 + s2 lambda, both between -2^128 and 2^128 (in fact
+/// below 2^127.4), and v = s + 2^131 stands for V = 2s + 1. So both V are odd and |V| < 2^129: this is
 /// what [`x_only`](super::ladder::x_only) needs to know which of its additions can be incomplete.
 pub(crate) fn ladder_digits(secret: &[u8; 32]) -> [[Digit; LADDER_GROUPS]; 2] {
     let secret = words::from_bytes(secret);

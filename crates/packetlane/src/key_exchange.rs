@@ -3,8 +3,6 @@
 //! run in lanes. A few, for which lanes are slower, run one after the other on libsecp256k1 (feature
 //! `libsecp256k1`). The bytes are the same.
 
-use super::keys::Role;
-use super::packet::ELLSWIFT_LEN;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,32 +10,44 @@ use packetlane_lanes::{Backend, PublicKey};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+/// Length of an encoded public key, in bytes.
+pub(crate) const ELLSWIFT_LEN: usize = 64;
+
+/// The side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The side that opened the connection.
+    Initiator,
+    /// The side that accepted it.
+    Responder,
+}
+
 /// A secret key or a shared secret. Boxed, because moving a secret leaves a copy at its old address,
 /// which nothing wipes.
-pub(super) type Secret = Box<Zeroizing<[u8; 32]>>;
+pub(crate) type Secret = Box<Zeroizing<[u8; 32]>>;
 
 /// An encoded public key.
-pub(super) type Encoded = [u8; ELLSWIFT_LEN];
+pub(crate) type Encoded = [u8; ELLSWIFT_LEN];
 
 /// A public key to compute.
-pub(super) struct ToEncode<'k> {
-    pub(super) secret: &'k [u8; 32],
+pub(crate) struct ToEncode<'k> {
+    pub(crate) secret: &'k [u8; 32],
     /// Chooses the encoding.
-    pub(super) auxiliary: &'k [u8; 32],
-    pub(super) encoded: &'k mut Encoded,
+    pub(crate) auxiliary: &'k [u8; 32],
+    pub(crate) encoded: &'k mut Encoded,
 }
 
 /// A shared secret to compute.
-pub(super) struct ToShare<'k> {
-    pub(super) secret: &'k [u8; 32],
-    pub(super) ours: &'k Encoded,
-    pub(super) theirs: &'k Encoded,
-    pub(super) role: Role,
-    pub(super) shared: &'k mut [u8; 32],
+pub(crate) struct ToShare<'k> {
+    pub(crate) secret: &'k [u8; 32],
+    pub(crate) ours: &'k Encoded,
+    pub(crate) theirs: &'k Encoded,
+    pub(crate) role: Role,
+    pub(crate) shared: &'k mut [u8; 32],
 }
 
 /// Encodes public keys.
-pub(super) fn encode_all(backend: Backend, mut keys: Vec<ToEncode<'_>>) {
+pub(crate) fn encode_all(backend: Backend, mut keys: Vec<ToEncode<'_>>) {
     let alone = keys.split_off(in_lanes(backend, keys.len()));
     #[cfg(feature = "libsecp256k1")]
     alone.into_iter().for_each(libsecp256k1::encode);
@@ -57,7 +67,7 @@ pub(super) fn encode_all(backend: Backend, mut keys: Vec<ToEncode<'_>>) {
 }
 
 /// Computes shared secrets (BIP324's `v2_ecdh`).
-pub(super) fn share_all(backend: Backend, mut keys: Vec<ToShare<'_>>) {
+pub(crate) fn share_all(backend: Backend, mut keys: Vec<ToShare<'_>>) {
     let alone = keys.split_off(in_lanes(backend, keys.len()));
     #[cfg(feature = "libsecp256k1")]
     alone.into_iter().for_each(libsecp256k1::share);
@@ -79,25 +89,6 @@ pub(super) fn share_all(backend: Backend, mut keys: Vec<ToShare<'_>>) {
         hasher.update(x);
         hasher.finalize_into(key.shared.into());
     }
-}
-
-/// Computes the secrets that keys share with encoded public keys.
-#[cfg(feature = "internals")]
-pub(crate) fn shared_secrets(
-    backend: Backend,
-    keys: &[(&super::Keypair, &Encoded, Role)],
-) -> Vec<Secret> {
-    let mut shared: Vec<Secret> = keys.iter().map(|_| Box::default()).collect();
-    let to_share = keys.iter().zip(&mut shared);
-    let to_share = to_share.map(|((ours, theirs, role), shared)| ToShare {
-        secret: ours.secret(),
-        ours: ours.public(),
-        theirs,
-        role: *role,
-        shared,
-    });
-    share_all(backend, to_share.collect());
-    shared
 }
 
 /// SHA-256 with a tag (BIP340, "Design").
@@ -149,16 +140,21 @@ impl Tries {
 
 /// How many of `keys` keys run in lanes. The others run alone, after them.
 fn in_lanes(backend: Backend, keys: usize) -> usize {
-    let lanes = backend.kernels().key_lanes();
+    full_vectors(keys, backend.kernels().key_lanes(), lanes_from(backend))
+}
+
+/// The same, if a vector of `lanes` pays off for `from` keys or more.
+fn full_vectors(keys: usize, lanes: usize, from: usize) -> usize {
     match keys % lanes {
-        rest if rest < lanes_from(backend) => keys - rest,
+        _ if from > lanes => 0,
+        rest if rest < from => keys - rest,
         _ => keys,
     }
 }
 
 /// Minimum number of keys for which a vector of lanes is faster than libsecp256k1; more than there
 /// are lanes if none is. Measured once per process, which takes a millisecond.
-#[cfg(all(feature = "libsecp256k1", feature = "std"))]
+#[cfg(all(feature = "libsecp256k1", feature = "std", not(target_family = "wasm")))]
 fn lanes_from(backend: Backend) -> usize {
     use core::sync::atomic::{AtomicUsize, Ordering};
     static MEASURED: [AtomicUsize; Backend::ALL.len()] =
@@ -175,7 +171,7 @@ fn lanes_from(backend: Backend) -> usize {
 }
 
 /// Times a full vector of shared secrets, and one alone.
-#[cfg(all(feature = "libsecp256k1", feature = "std"))]
+#[cfg(all(feature = "libsecp256k1", feature = "std", not(target_family = "wasm")))]
 #[cold]
 fn measure(backend: Backend) -> usize {
     use std::time::Instant;
@@ -210,7 +206,10 @@ fn measure(backend: Backend) -> usize {
 
 /// Without a clock, lanes run when they are more than half full: a vector takes about twice as long
 /// as libsecp256k1 for one key.
-#[cfg(all(feature = "libsecp256k1", not(feature = "std")))]
+#[cfg(all(
+    feature = "libsecp256k1",
+    any(not(feature = "std"), target_family = "wasm")
+))]
 fn lanes_from(backend: Backend) -> usize {
     backend.kernels().key_lanes() / 2 + 1 + usize::from(backend.kernels().key_lanes() == 1)
 }
@@ -277,14 +276,14 @@ mod libsecp256k1 {
 }
 
 /// A handshake that waits for its keys, with copies of what they are computed from.
-pub(super) struct KeyExchange {
-    pub(super) secret: Secret,
+pub(crate) struct KeyExchange {
+    pub(crate) secret: Secret,
     /// `None` if the public key is known.
-    pub(super) auxiliary: Option<Secret>,
-    pub(super) ours: Encoded,
-    pub(super) theirs: Encoded,
-    pub(super) role: Role,
-    pub(super) shared: Secret,
+    pub(crate) auxiliary: Option<Secret>,
+    pub(crate) ours: Encoded,
+    pub(crate) theirs: Encoded,
+    pub(crate) role: Role,
+    pub(crate) shared: Secret,
 }
 
 /// The key exchanges of one turn, which are computed together. Wiped when they are dropped.
@@ -297,13 +296,13 @@ pub(crate) struct KeyExchanges {
 
 impl KeyExchanges {
     /// Adds a key exchange. Returns its index.
-    pub(super) fn push(&mut self, exchange: KeyExchange) -> usize {
+    pub(crate) fn push(&mut self, exchange: KeyExchange) -> usize {
         self.all.push(exchange);
         self.all.len() - 1
     }
 
     /// Returns a key exchange. `None` if it has not been computed.
-    pub(super) fn get(&self, index: usize) -> Option<&KeyExchange> {
+    pub(crate) fn get(&self, index: usize) -> Option<&KeyExchange> {
         self.all[..self.done].get(index)
     }
 
@@ -323,7 +322,7 @@ impl KeyExchanges {
         if !keys.is_empty() {
             encode_all(backend, keys);
         }
-        let keys: Vec<_> = waiting.iter_mut().map(KeyExchange::to_share).collect();
+        let keys: Vec<_> = waiting.iter_mut().map(KeyExchange::sharing).collect();
         if !keys.is_empty() {
             share_all(backend, keys);
         }
@@ -343,13 +342,39 @@ impl KeyExchanges {
 }
 
 impl KeyExchange {
-    fn to_share(&mut self) -> ToShare<'_> {
+    fn sharing(&mut self) -> ToShare<'_> {
         ToShare {
             secret: &self.secret,
             ours: &self.ours,
             theirs: &self.theirs,
             role: self.role,
             shared: &mut self.shared,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::full_vectors;
+
+    #[test]
+    fn lanes_run_only_where_they_pay_off() {
+        for (keys, lanes, from, expected) in [
+            (7, 1, 3, 0),
+            (7, 1, 1, 7),
+            (2, 4, 3, 0),
+            (3, 4, 3, 3),
+            (4, 4, 3, 4),
+            (6, 4, 3, 4),
+            (7, 4, 3, 7),
+            (9, 8, 9, 0),
+            (9, 8, 1, 9),
+        ] {
+            assert_eq!(
+                full_vectors(keys, lanes, from),
+                expected,
+                "{keys} {lanes} {from}"
+            );
         }
     }
 }
