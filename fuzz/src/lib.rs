@@ -6,15 +6,15 @@
 //! or session, so a caller can see how far its inputs reach.
 
 use packetlane::bip324::{
-    Handshake, HandshakeConfig, HandshakeError, OpenError, PacketKind, Progress, Role, Session,
-    SessionKeys,
+    Connection, Handshake, HandshakeConfig, HandshakeError, Keypair, OpenError, PacketKind,
+    Progress, Role, Session, SessionKeys,
 };
 use packetlane::bitcoin::Network;
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use packetlane::quic::{self, Header, PacketType, Secret, Suite, Version};
 use packetlane::sha256d::{Block, Frame, Hash, Hasher, Obfuscation, Scanner, Verifier};
-use packetlane::{Backend, Engine, OpenBatch};
+use packetlane::{Backend, Engine, OpenBatch, SealBatch};
 
 mod input;
 mod lanes;
@@ -739,3 +739,73 @@ fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
     }
     (all, opened)
 }
+
+/// Key exchanges of one turn, with arbitrary secrets and encodings, against the same ones alone,
+/// which run on libsecp256k1. Returns whether any secret was valid.
+pub fn key_exchange(data: &[u8]) -> bool {
+    let mut input = Input { rest: data };
+    let mut bytes = || -> [u8; 32] {
+        // Numbers near zero and near the order and the prime, and others.
+        let mut number = match input.below(4) {
+            0 => [0; 32],
+            1 => [0xff; 32],
+            2 => ORDER,
+            _ => [input.byte(); 32],
+        };
+        for byte in input.bytes(32) {
+            number.rotate_left(1);
+            number[31] ^= byte;
+        }
+        number
+    };
+    let keys: Vec<_> = (0..1 + bytes()[31] % 9)
+        .map(|_| (bytes(), bytes(), [bytes(), bytes()].concat()))
+        .collect();
+    let mut is_any_valid = false;
+    for &backend in Backend::ALL {
+        let Ok(engine) = Engine::on(backend) else {
+            continue;
+        };
+        let mut incoming = OpenBatch::new();
+        let mut waiting = Vec::new();
+        for (secret, auxiliary, theirs) in &keys {
+            let config = HandshakeConfig::new(MAGIC, engine, *secret, *auxiliary);
+            let responder = Connection::responder(config);
+            let alone = Keypair::new(secret, auxiliary);
+            assert_eq!(responder.is_ok(), alone.is_ok());
+            let (Ok(mut responder), Ok(alone)) = (responder, alone) else {
+                continue;
+            };
+            is_any_valid = true;
+            incoming.room(64).copy_from_slice(theirs);
+            // 12 bytes in 64 could say v1.
+            if responder.receive(&mut incoming, 64).is_ok() {
+                waiting.push((responder, alone, theirs));
+            }
+        }
+        engine.open(&mut incoming);
+        for (mut responder, alone, theirs) in waiting {
+            let taken = responder.next_packet(&incoming);
+            assert_eq!(taken, Ok(None));
+            let theirs: &[u8; 64] = theirs.first_chunk().expect("64 bytes");
+            let shared = alone.shared_secret(theirs, Role::Responder);
+            let keys = SessionKeys::derive(&shared, MAGIC);
+            let mut sent = Vec::new();
+            let write = |pieces: &[std::io::IoSlice<'_>]| {
+                sent.extend_from_slice(&pieces[0]);
+                Ok(pieces[0].len())
+            };
+            let written = responder.outbox.write(&SealBatch::new(), write);
+            written.expect("a vector takes all");
+            assert_eq!(&sent[..64], alone.public());
+            assert_eq!(sent[64..80], keys.responder_terminator);
+        }
+    }
+    is_any_valid
+}
+
+/// The order of secp256k1's group.
+const ORDER: [u8; 32] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
+    0xba, 0xae, 0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x41,
+];

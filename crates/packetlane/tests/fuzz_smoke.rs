@@ -38,6 +38,13 @@ fn handshake() {
 }
 
 #[test]
+fn key_exchange() {
+    let valid = run(targets::key_exchange, 100, &[]);
+    assert!((30..100).contains(&valid), "{valid}");
+    targets::key_exchange(&[]);
+}
+
+#[test]
 fn opener() {
     // A key, a limit, authentic or not.
     assert_eq!(run(targets::opener, 5000, &[1, 200, 1, 0]), 0);
