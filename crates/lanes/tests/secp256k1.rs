@@ -277,3 +277,48 @@ fn shared_secrets_are_those_of_libsecp256k1() {
         }
     }
 }
+
+/// Random keys and encodings, as many as `PACKETLANE_KEYS` says: ten million take half an hour in a
+/// release build. Each backend has its share.
+#[test]
+fn many_random_keys_are_those_of_libsecp256k1() {
+    const CHUNK: usize = 250;
+    let count = std::env::var("PACKETLANE_KEYS").map_or(2_000, |count| count.parse().unwrap());
+    if count < 10_000_000 {
+        println!("NOT RUN: ten million keys ({count} ran): PACKETLANE_KEYS=10000000");
+    }
+    let context = Secp256k1::new();
+    let backends: Vec<_> = backends().collect();
+    let mut random = Random(9 << 32);
+    for (chunk, kernels) in (0..count / CHUNK).zip(backends.iter().cycle()) {
+        let secrets: Vec<[u8; 32]> = (0..CHUNK).map(|_| random.bytes()).collect();
+        let auxiliaries: Vec<[u8; 32]> = (0..CHUNK).map(|_| random.bytes()).collect();
+        let theirs: Vec<[u8; 64]> = (0..CHUNK).map(|_| random.bytes()).collect();
+        let of: Vec<_> = secrets.iter().collect();
+        let mut keys = vec![PublicKey::default(); CHUNK];
+        kernels.public_keys(&of, &mut keys);
+        let mut tries: Vec<_> = secrets
+            .iter()
+            .zip(&auxiliaries)
+            .map(|(secret, auxiliary)| Tries::new(secret, auxiliary))
+            .collect();
+        let mut encodings = vec![[0; 64]; CHUNK];
+        kernels.encode_public_keys(&keys, &mut |i| tries[i].next(), &mut encodings);
+        let mut shared = vec![[0; 32]; CHUNK];
+        kernels.shared_x(&of, &theirs.iter().collect::<Vec<_>>(), &mut shared);
+        for i in 0..CHUNK {
+            let secret = SecretKey::from_slice(&secrets[i]).unwrap();
+            let ours = ElligatorSwift::from_seckey(&context, secret, Some(auxiliaries[i]));
+            assert_eq!(encodings[i], ours.to_array(), "{kernels:?} {chunk} {i}");
+            let expected = ElligatorSwift::shared_secret(
+                ours,
+                ElligatorSwift::from_array(theirs[i]),
+                secret,
+                ElligatorSwiftParty::A,
+                None,
+            );
+            let found = hashed(&encodings[i], &theirs[i], &shared[i]);
+            assert_eq!(found, expected.to_secret_bytes(), "{kernels:?} {chunk} {i}");
+        }
+    }
+}
