@@ -769,7 +769,8 @@ pub fn key_exchange(data: &[u8]) -> bool {
         let mut incoming = OpenBatch::new();
         let mut waiting = Vec::new();
         for (secret, auxiliary, theirs) in &keys {
-            let config = HandshakeConfig::new(MAGIC, engine, *secret, *auxiliary);
+            let mut config = HandshakeConfig::new(MAGIC, engine, *secret, *auxiliary);
+            config.batched = true;
             let responder = Connection::responder(config);
             let alone = Keypair::new(secret, auxiliary);
             assert_eq!(responder.is_ok(), alone.is_ok());

@@ -177,6 +177,7 @@ impl Worker {
         let mut config =
             HandshakeConfig::random(magic, self.settings.engine).map_err(Close::NoHandshake)?;
         config.keypair = self.keys.take();
+        config.batched = true;
         let connection = begin(config).map_err(Close::NoHandshake)?;
         let link = &mut self.links[number];
         link.codec = Codec::V2(Box::new(connection));

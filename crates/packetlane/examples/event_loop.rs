@@ -81,7 +81,9 @@ pub fn serve(engine: Engine, mut listener: TcpListener, clients: usize) -> Resul
         {
             let both = Interest::READABLE | Interest::WRITABLE;
             registry.register(&mut socket, Token(accepted), both)?;
-            let config = HandshakeConfig::random(Network::Regtest.magic(), engine)?;
+            let mut config = HandshakeConfig::random(Network::Regtest.magic(), engine)?;
+            // The keys of all clients that connect in one turn are computed together.
+            config.batched = true;
             let connection = Connection::responder(config)?;
             connected.insert(Token(accepted), Client { socket, connection });
             accepted += 1;

@@ -11,7 +11,10 @@ use packetlane::{Engine, OpenBatch, SealBatch};
 use std::io::Write;
 
 fn config(engine: Engine) -> HandshakeConfig {
-    HandshakeConfig::random(MAGIC, engine).unwrap()
+    HandshakeConfig {
+        batched: true,
+        ..HandshakeConfig::random(MAGIC, engine).unwrap()
+    }
 }
 
 /// One side of many connections: its event loop, and what lies on the way to it.
@@ -215,7 +218,8 @@ fn alone_and_in_lanes_the_keys_are_the_same() {
     for engine in engines() {
         let mut here: Vec<_> = (1..=20)
             .map(|byte| {
-                let config = HandshakeConfig::new(MAGIC, engine, [byte; 32], [byte ^ 0x55; 32]);
+                let mut config = HandshakeConfig::new(MAGIC, engine, [byte; 32], [byte ^ 0x55; 32]);
+                config.batched = true;
                 Connection::responder(config).unwrap()
             })
             .collect();

@@ -21,7 +21,7 @@ use core::fmt;
 ///    next turn.
 /// 2. Call [`Engine::open`](crate::Engine::open), take each connection's packets
 ///    ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. During the handshake
-///    there are none, but the call is needed: it takes the keys. If [`Outbox::len`]
+///    there are none, but with [`HandshakeConfig::batched`] the call takes the keys. If [`Outbox::len`]
 ///    shows that a peer does not read its answers, [`Connection::defer`] the rest of its packets.
 /// 3. Call [`Engine::seal`](crate::Engine::seal), then [`Outbox::write`] for each connection.
 /// 4. Clear both batches. A connection that [`has_pending_input`](Connection::has_pending_input)
@@ -128,8 +128,9 @@ impl Connection {
     }
 
     /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: advances the handshake,
-    /// or adds every complete packet to the batch. The handshake adds its key exchange to the batch,
-    /// once, and [`Engine::open`](crate::Engine::open) computes those of all connections together.
+    /// or adds every complete packet to the batch. If [`HandshakeConfig::batched`] is set, the handshake
+    /// adds its key exchange to the batch, and [`Engine::open`](crate::Engine::open) computes those of
+    /// all connections together.
     /// Returns the number of packets added, or 1 while the batch holds its key exchange.
     ///
     /// # Errors
@@ -151,7 +152,8 @@ impl Connection {
         let start = arena.commit(len);
         let turn = arena.turn();
         let bytes = &arena.bytes()[start..start + len];
-        let progress = handshake.receive_in(bytes, Some((exchanges, turn)));
+        let turn = handshake.is_batched().then_some((exchanges, turn));
+        let progress = handshake.receive_in(bytes, turn);
         arena.give_back(start);
         self.outbox.push_bytes(&handshake.take_output());
         match progress? {

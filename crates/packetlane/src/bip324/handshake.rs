@@ -55,6 +55,11 @@ pub struct HandshakeConfig {
     /// A key that was computed before, for this connection alone: of a
     /// [`KeyPool`](super::KeyPool). The handshake uses it instead of `secret` and `auxiliary`.
     pub keypair: Option<Keypair>,
+    /// Whether a [`Connection`](super::Connection) computes its key exchange together with those of
+    /// the other connections in its batch, in lanes, which takes half the time for some handshakes
+    /// per turn. An event loop must then call [`Connection::next_packet`](super::Connection::next_packet)
+    /// or its likes in every turn, also during the handshake. Off by default.
+    pub batched: bool,
     /// Bytes to send after the public key, at most [`Handshake::MAX_GARBAGE_LEN`]. They hide the
     /// length of the handshake and should be random.
     pub garbage: Vec<u8>,
@@ -81,6 +86,7 @@ impl HandshakeConfig {
             secret: Box::new(Zeroizing::new(secret)),
             auxiliary: Box::new(Zeroizing::new(auxiliary)),
             keypair: None,
+            batched: false,
             garbage: Vec::new(),
             decoys: Vec::new(),
             version: Vec::new(),
@@ -566,6 +572,11 @@ impl Handshake {
     /// Whether the next [`Handshake::receive_in`] needs no bytes.
     pub(super) fn has_pending_input(&self) -> bool {
         matches!(self.state, State::Failed(_))
+    }
+
+    /// Whether its key exchange may wait for those of others.
+    pub(super) fn is_batched(&self) -> bool {
+        self.config.batched
     }
 
     /// Whether it waits for the keys of a turn.

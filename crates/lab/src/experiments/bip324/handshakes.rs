@@ -199,6 +199,7 @@ fn connect_all(engine: Engine, pairs: usize) -> Vec<[Connection; 2]> {
     pool.fill().expect("entropy");
     let mut config = || HandshakeConfig {
         keypair: pool.take(),
+        batched: true,
         ..fresh_config(engine)
     };
     let mut all: Vec<[Connection; 2]> = (0..pairs)
