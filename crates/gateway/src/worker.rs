@@ -32,9 +32,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum links per turn whose timeouts are checked.
 const MAX_SWEPT: usize = 256;
 
-/// Maximum number of keys that are computed before they are needed, and how many at a time: so few
-/// that a peer need not wait for them, and enough for the lanes of every CPU.
+/// Maximum number of keys that are computed before they are needed.
 const MAX_KEYS: usize = 64;
+
+/// How many of them are computed at a time: so few that a peer need not wait for them, and enough for
+/// the lanes of every CPU.
 const KEYS_AT_ONCE: usize = 8;
 
 /// Cost of a system call, expressed as the number of bytes that cost as much to read, encrypt and

@@ -47,16 +47,18 @@ pub(crate) struct ToShare<'k> {
 }
 
 /// Encodes public keys.
-pub(crate) fn encode_all(backend: Backend, mut keys: Vec<ToEncode<'_>>) {
-    let alone = keys.split_off(in_lanes(backend, keys.len()));
+pub(crate) fn encode_all(backend: Backend, keys: Vec<ToEncode<'_>>) {
     #[cfg(feature = "libsecp256k1")]
-    alone.into_iter().for_each(libsecp256k1::encode);
-    #[cfg(not(feature = "libsecp256k1"))]
-    keys.extend(alone);
+    let keys = run_alone(backend, keys, libsecp256k1::encode);
+    if keys.is_empty() {
+        return;
+    }
     let secrets: Vec<_> = keys.iter().map(|key| key.secret).collect();
     let mut points = vec![PublicKey::default(); keys.len()];
     backend.kernels().public_keys(&secrets, &mut points);
-    let mut tries: Vec<_> = keys.iter().map(Tries::new).collect();
+    let tagged = tagged(b"secp256k1_ellswift_create");
+    let tries = keys.iter().map(|key| Tries::new(tagged.clone(), key));
+    let mut tries: Vec<_> = tries.collect();
     let mut encodings = vec![[0; ELLSWIFT_LEN]; keys.len()];
     let mut next = |index: usize| tries[index].next();
     let kernels = backend.kernels();
@@ -67,12 +69,12 @@ pub(crate) fn encode_all(backend: Backend, mut keys: Vec<ToEncode<'_>>) {
 }
 
 /// Computes shared secrets (BIP324's `v2_ecdh`).
-pub(crate) fn share_all(backend: Backend, mut keys: Vec<ToShare<'_>>) {
-    let alone = keys.split_off(in_lanes(backend, keys.len()));
+pub(crate) fn share_all(backend: Backend, keys: Vec<ToShare<'_>>) {
     #[cfg(feature = "libsecp256k1")]
-    alone.into_iter().for_each(libsecp256k1::share);
-    #[cfg(not(feature = "libsecp256k1"))]
-    keys.extend(alone);
+    let keys = run_alone(backend, keys, libsecp256k1::share);
+    if keys.is_empty() {
+        return;
+    }
     let secrets: Vec<_> = keys.iter().map(|key| key.secret).collect();
     let theirs: Vec<_> = keys.iter().map(|key| key.theirs).collect();
     let mut shared = Zeroizing::new(vec![[0; 32]; keys.len()]);
@@ -108,8 +110,7 @@ struct Tries {
 }
 
 impl Tries {
-    fn new(key: &ToEncode<'_>) -> Self {
-        let mut hasher = tagged(b"secp256k1_ellswift_create");
+    fn new(mut hasher: Sha256, key: &ToEncode<'_>) -> Self {
         hasher.update(key.secret);
         hasher.update([0; 32]);
         hasher.update(key.auxiliary);
@@ -138,12 +139,17 @@ impl Tries {
     }
 }
 
-/// How many of `keys` keys run in lanes. The others run alone, after them.
-fn in_lanes(backend: Backend, keys: usize) -> usize {
-    full_vectors(keys, backend.kernels().key_lanes(), lanes_from(backend))
+/// Runs the keys that are too few for a vector, one after the other. Returns those for lanes.
+#[cfg(feature = "libsecp256k1")]
+fn run_alone<K>(backend: Backend, mut keys: Vec<K>, run: fn(K)) -> Vec<K> {
+    let lanes = backend.kernels().key_lanes();
+    let alone = keys.split_off(full_vectors(keys.len(), lanes, lanes_from(backend)));
+    alone.into_iter().for_each(run);
+    keys
 }
 
-/// The same, if a vector of `lanes` pays off for `from` keys or more.
+/// How many of `keys` keys run in lanes, if a vector of `lanes` pays off for `from` keys or more.
+#[cfg(feature = "libsecp256k1")]
 fn full_vectors(keys: usize, lanes: usize, from: usize) -> usize {
     match keys % lanes {
         _ if from > lanes => 0,
@@ -212,11 +218,6 @@ fn measure(backend: Backend) -> usize {
 ))]
 fn lanes_from(backend: Backend) -> usize {
     backend.kernels().key_lanes() / 2 + 1 + usize::from(backend.kernels().key_lanes() == 1)
-}
-
-#[cfg(not(feature = "libsecp256k1"))]
-fn lanes_from(_: Backend) -> usize {
-    1
 }
 
 /// One key at a time.
@@ -319,13 +320,11 @@ impl KeyExchanges {
                 });
             }
         }
-        if !keys.is_empty() {
-            encode_all(backend, keys);
-        }
-        let keys: Vec<_> = waiting.iter_mut().map(KeyExchange::sharing).collect();
-        if !keys.is_empty() {
-            share_all(backend, keys);
-        }
+        encode_all(backend, keys);
+        share_all(
+            backend,
+            waiting.iter_mut().map(KeyExchange::sharing).collect(),
+        );
         self.done = self.all.len();
     }
 
@@ -353,7 +352,7 @@ impl KeyExchange {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "libsecp256k1"))]
 mod tests {
     use super::full_vectors;
 

@@ -137,15 +137,21 @@ fn first_bytes(connection: &mut Connection) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn keys_that_are_not_taken_are_computed_again() {
-    let engine = Engine::best();
+/// An initiator, and a responder whose key exchange with it is in the batch.
+fn greeted(engine: Engine) -> (Connection, Connection, OpenBatch) {
     let mut here = Connection::initiator(config(engine)).unwrap();
     let first = first_bytes(&mut here);
     let mut there = Connection::responder(config(engine)).unwrap();
     let mut incoming = OpenBatch::new();
     incoming.room(first.len()).copy_from_slice(&first);
     assert_eq!(there.receive(&mut incoming, first.len()), Ok(1));
+    (here, there, incoming)
+}
+
+#[test]
+fn keys_that_are_not_taken_are_computed_again() {
+    let engine = Engine::best();
+    let (mut here, mut there, mut incoming) = greeted(engine);
     assert!(!incoming.is_empty());
     // Not opened yet: said so, and nothing is lost.
     assert_eq!(there.next_packet(&incoming), Err(OpenError::NotOpened));
@@ -172,12 +178,7 @@ fn keys_that_are_not_taken_are_computed_again() {
 #[test]
 fn a_damaged_answer_ends_the_handshake() {
     let engine = Engine::best();
-    let mut here = Connection::initiator(config(engine)).unwrap();
-    let first = first_bytes(&mut here);
-    let mut there = Connection::responder(config(engine)).unwrap();
-    let mut incoming = OpenBatch::new();
-    incoming.room(first.len()).copy_from_slice(&first);
-    there.receive(&mut incoming, first.len()).unwrap();
+    let (mut here, mut there, mut incoming) = greeted(engine);
     engine.open(&mut incoming);
     assert_eq!(there.next_packet(&incoming), Ok(None));
     incoming.clear();

@@ -496,16 +496,17 @@ impl Handshake {
             Some(keypair) => keypair,
             None => Keypair::new(&self.config.secret, &self.config.auxiliary)?,
         };
-        self.send(keypair);
+        self.send(keypair.public());
+        // The only copy of the secret.
+        self.keypair = Some(keypair);
         Ok(())
     }
 
-    /// Appends the public key and the garbage to the output. The keypair then holds the only copy of
-    /// the secret.
-    fn send(&mut self, keypair: Keypair) {
-        self.output.extend_from_slice(keypair.public());
+    /// Appends the public key and the garbage to the output, and wipes what it was computed from.
+    fn send(&mut self, public: &Encoded) {
+        self.output.extend_from_slice(public);
         self.output.extend_from_slice(&self.config.garbage);
-        self.keypair = Some(keypair);
+        self.config.keypair = None;
         self.config.secret.zeroize();
         self.config.auxiliary.zeroize();
     }
@@ -551,9 +552,7 @@ impl Handshake {
         }
         let exchange = exchanges.get(index).ok_or(OpenError::NotOpened)?;
         if self.keypair.is_none() {
-            let keypair = Keypair::computed(exchange.secret.clone(), exchange.ours);
-            self.send(keypair);
-            self.config.keypair = None;
+            self.send(&exchange.ours);
         }
         let begun = self.begin_encryption(&exchange.shared);
         match begun.and_then(|()| self.advance(None)) {
