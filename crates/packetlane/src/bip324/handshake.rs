@@ -494,7 +494,10 @@ impl Handshake {
     fn send_key(&mut self) -> Result<(), HandshakeError> {
         let keypair = match self.config.keypair.take() {
             Some(keypair) => keypair,
-            None => Keypair::new(&self.config.secret, &self.config.auxiliary)?,
+            None => {
+                let config = &self.config;
+                Keypair::new_on(config.engine, &config.secret, &config.auxiliary)?
+            }
         };
         self.send(keypair.public());
         // The only copy of the secret.
@@ -604,7 +607,7 @@ impl Handshake {
             self.send_key()?;
         }
         let keypair = self.keypair.as_ref().ok_or(HandshakeError::Ended)?;
-        let shared = keypair.shared_secret(theirs, self.role);
+        let shared = keypair.shared_secret_on(self.config.engine, theirs, self.role);
         self.begin_encryption(&shared)
     }
 

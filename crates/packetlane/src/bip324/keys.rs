@@ -37,13 +37,22 @@ impl Keypair {
     /// [`HandshakeError::SecretKey`] if `secret` is zero or not below the group order of secp256k1.
     /// For random bytes, the probability is less than 2^-127.
     pub fn new(secret: &[u8; 32], auxiliary: &[u8; 32]) -> Result<Self, HandshakeError> {
+        Self::new_on(Engine::best(), secret, auxiliary)
+    }
+
+    /// The same on the backend of `engine`.
+    pub(super) fn new_on(
+        engine: Engine,
+        secret: &[u8; 32],
+        auxiliary: &[u8; 32],
+    ) -> Result<Self, HandshakeError> {
         let mut keypair = Self::from_parts(secret, [0; ELLSWIFT_LEN])?;
         let key = ToEncode {
             secret: &keypair.secret,
             auxiliary,
             encoded: &mut keypair.public,
         };
-        encode_all(Engine::best().backend(), vec![key]);
+        encode_all(engine.backend(), vec![key]);
         Ok(keypair)
     }
 
@@ -90,6 +99,16 @@ impl Keypair {
         theirs: &[u8; ELLSWIFT_LEN],
         role: Role,
     ) -> Box<Zeroizing<[u8; 32]>> {
+        self.shared_secret_on(Engine::best(), theirs, role)
+    }
+
+    /// The same on the backend of `engine`.
+    pub(super) fn shared_secret_on(
+        &self,
+        engine: Engine,
+        theirs: &[u8; ELLSWIFT_LEN],
+        role: Role,
+    ) -> Secret {
         let mut shared = Box::new(Zeroizing::new([0; 32]));
         let key = ToShare {
             secret: &self.secret,
@@ -98,7 +117,7 @@ impl Keypair {
             role,
             shared: &mut shared,
         };
-        share_all(Engine::best().backend(), vec![key]);
+        share_all(engine.backend(), vec![key]);
         shared
     }
 }
