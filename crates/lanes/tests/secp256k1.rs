@@ -173,6 +173,20 @@ impl Tries {
     }
 }
 
+/// The public keys of secret keys, encoded as libsecp256k1 does.
+fn encode(kernels: Kernels, secrets: &[[u8; 32]], auxiliaries: &[[u8; 32]]) -> Vec<[u8; 64]> {
+    let of: Vec<_> = secrets.iter().collect();
+    let mut keys = vec![PublicKey::default(); of.len()];
+    kernels.public_keys(&of, &mut keys);
+    let both = secrets.iter().zip(auxiliaries);
+    let mut tries: Vec<_> = both
+        .map(|(secret, auxiliary)| Tries::new(secret, auxiliary))
+        .collect();
+    let mut encodings = vec![[0; 64]; of.len()];
+    kernels.encode_public_keys(&keys, &mut |i| tries[i].next(), &mut encodings);
+    encodings
+}
+
 #[test]
 fn encodings_are_those_of_libsecp256k1() {
     let context = Secp256k1::new();
@@ -191,16 +205,7 @@ fn encodings_are_those_of_libsecp256k1() {
         .collect();
     for kernels in backends() {
         for len in [1, 2, 3, 4, 5, 7, 8, 9, 31, secrets.len()] {
-            let of: Vec<_> = secrets[..len].iter().collect();
-            let mut keys = vec![PublicKey::default(); len];
-            kernels.public_keys(&of, &mut keys);
-            let mut tries: Vec<_> = secrets
-                .iter()
-                .zip(&auxiliaries)
-                .map(|(secret, auxiliary)| Tries::new(secret, auxiliary))
-                .collect();
-            let mut encodings = vec![[0; 64]; len];
-            kernels.encode_public_keys(&keys, &mut |i| tries[i].next(), &mut encodings);
+            let encodings = encode(kernels, &secrets[..len], &auxiliaries[..len]);
             for i in 0..len {
                 assert_eq!(encodings[i], expected[i], "{kernels:?} {len} {i}");
             }
@@ -295,15 +300,7 @@ fn many_random_keys_are_those_of_libsecp256k1() {
         let auxiliaries: Vec<[u8; 32]> = (0..CHUNK).map(|_| random.bytes()).collect();
         let theirs: Vec<[u8; 64]> = (0..CHUNK).map(|_| random.bytes()).collect();
         let of: Vec<_> = secrets.iter().collect();
-        let mut keys = vec![PublicKey::default(); CHUNK];
-        kernels.public_keys(&of, &mut keys);
-        let mut tries: Vec<_> = secrets
-            .iter()
-            .zip(&auxiliaries)
-            .map(|(secret, auxiliary)| Tries::new(secret, auxiliary))
-            .collect();
-        let mut encodings = vec![[0; 64]; CHUNK];
-        kernels.encode_public_keys(&keys, &mut |i| tries[i].next(), &mut encodings);
+        let encodings = encode(*kernels, &secrets, &auxiliaries);
         let mut shared = vec![[0; 32]; CHUNK];
         kernels.shared_x(&of, &theirs.iter().collect::<Vec<_>>(), &mut shared);
         for i in 0..CHUNK {

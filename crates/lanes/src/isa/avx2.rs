@@ -639,13 +639,6 @@ impl Masks for U64x4 {
 
     #[inline(always)]
     fn call<A, R>(self, argument: A, function: impl FnOnce(Self, A) -> R) -> R {
-        #[target_feature(enable = "avx2,bmi2")]
-        fn call<A, R, F: FnOnce(U64x4, A) -> R>(lanes: U64x4, argument: A, function: F) -> R {
-            function(lanes, argument)
-        }
-        // The pointer is hidden: rustc 1.95 ignores `inline(never)` where there is `target_feature`.
-        let called: unsafe fn(_, _, _) -> _ = core::hint::black_box(call);
-        // SAFETY: `self` proves AVX2 and BMI2.
-        unsafe { called(self, argument, function) }
+        call!("avx2,bmi2", U64x4, self, argument, function)
     }
 }

@@ -760,17 +760,12 @@ impl Call for Avx512 {
         argument: A,
         function: impl FnOnce(U64x8<Self>, A) -> R,
     ) -> R {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-        fn call<A, R, F: FnOnce(U64x8<Avx512>, A) -> R>(
-            lanes: U64x8<Avx512>,
-            argument: A,
-            function: F,
-        ) -> R {
-            function(lanes, argument)
-        }
-        // The pointer is hidden: rustc 1.95 ignores `inline(never)` where there is `target_feature`.
-        let called: unsafe fn(_, _, _) -> _ = core::hint::black_box(call);
-        // SAFETY: `lanes` proves AVX-512 F, BW and VL.
-        unsafe { called(lanes, argument, function) }
+        call!(
+            "avx512f,avx512bw,avx512vl",
+            U64x8<Avx512>,
+            lanes,
+            argument,
+            function
+        )
     }
 }

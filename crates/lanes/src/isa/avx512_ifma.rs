@@ -135,17 +135,12 @@ impl Call for Ifma {
         argument: A,
         function: impl FnOnce(U64x8<Self>, A) -> R,
     ) -> R {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512ifma,avx512vbmi2")]
-        fn call<A, R, F: FnOnce(U64x8<Ifma>, A) -> R>(
-            lanes: U64x8<Ifma>,
-            argument: A,
-            function: F,
-        ) -> R {
-            function(lanes, argument)
-        }
-        // The pointer is hidden: rustc 1.95 ignores `inline(never)` where there is `target_feature`.
-        let called: unsafe fn(_, _, _) -> _ = core::hint::black_box(call);
-        // SAFETY: `lanes` proves AVX-512 F, BW, VL, IFMA and VBMI2.
-        unsafe { called(lanes, argument, function) }
+        call!(
+            "avx512f,avx512bw,avx512vl,avx512ifma,avx512vbmi2",
+            U64x8<Ifma>,
+            lanes,
+            argument,
+            function
+        )
     }
 }

@@ -458,6 +458,23 @@ macro_rules! define_table_without_instructions {
     };
 }
 
+/// Calls a function with an instruction set enabled, without inlining it: see
+/// [`Masks::call`](crate::vector::Masks::call). `$lanes` has the type `$type`, a value of which proves
+/// that this CPU has the instruction set.
+#[allow(unused_macros, reason = "not every target has vectors for secp256k1")]
+macro_rules! call {
+    ($features:literal, $type:ty, $lanes:expr, $argument:expr, $function:expr) => {{
+        #[target_feature(enable = $features)]
+        fn call<A, R, F: FnOnce($type, A) -> R>(lanes: $type, argument: A, function: F) -> R {
+            function(lanes, argument)
+        }
+        // The pointer is hidden: rustc 1.95 ignores `inline(never)` where there is `target_feature`.
+        let called: unsafe fn(_, _, _) -> _ = core::hint::black_box(call);
+        // SAFETY: the value proves the instruction set.
+        unsafe { called($lanes, $argument, $function) }
+    }};
+}
+
 /// Compiles the kernels for an instruction set.
 macro_rules! kernels {
     ($set:ty $(, $features:literal)?) => {

@@ -2,7 +2,7 @@
 
 use super::rows::Rows;
 use super::u32_lanes::{Arithmetic, BlocksFrom, MAX_LANES, U32Lanes};
-use super::u64_lanes::{Limbs26, Limbs44, Limbs52, Masks, U64Lanes};
+use super::u64_lanes::{Limbs26, Limbs44, Limbs52, U64Lanes};
 
 /// Applies a method to both vectors of a pair.
 macro_rules! both {
@@ -379,31 +379,5 @@ impl<L: Limbs26> Limbs26 for Pair<L> {
     #[inline(always)]
     fn multiply(self, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
         both!(self.multiply(a, b))
-    }
-}
-
-impl<L: Masks> Masks for Pair<L> {
-    #[inline(always)]
-    fn subtract(self, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
-        both!(self.subtract(a, b))
-    }
-
-    #[inline(always)]
-    fn equals(self, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
-        both!(self.equals(a, b))
-    }
-
-    #[inline(always)]
-    fn select(self, mask: [L::Vector; 2], a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
-        both!(self.select(mask, a, b))
-    }
-
-    #[inline(always)]
-    fn call<A, R>(self, argument: A, function: impl FnOnce(Self, A) -> R) -> R {
-        self.0.call(
-            argument,
-            #[inline(always)]
-            |half, argument| function(Pair(half), argument),
-        )
     }
 }

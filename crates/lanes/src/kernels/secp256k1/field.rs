@@ -91,7 +91,7 @@ pub(crate) trait Field: Copy {
 }
 
 /// The most lanes that a [`Field`] has.
-pub(crate) const MAX_LANES: usize = 16;
+pub(crate) const MAX_LANES: usize = 8;
 
 /// -a where the mask is all ones, `a` where it is 0, as [`Field::factor`] gives it.
 #[inline(always)]

@@ -5,6 +5,7 @@ mod bounds;
 pub(crate) mod comb;
 pub(crate) mod field;
 pub(crate) mod ladder;
+mod limbs;
 mod point;
 pub(crate) mod radix29;
 pub(crate) mod radix52;
@@ -20,22 +21,11 @@ use words::{Words, ZERO};
 /// together each costs a few.
 const GROUP: usize = 16;
 
-/// Calls `function` for each vector of a list: with the range of its elements.
+/// The elements of a vector, for all lanes: those left over get the first one.
 #[inline(always)]
-fn for_each_vector(len: usize, lanes: usize, mut function: impl FnMut(usize, usize)) {
-    let mut start = 0;
-    while start < len {
-        let end = len.min(start + lanes);
-        function(start, end);
-        start = end;
-    }
-}
-
-/// The elements from `start` to `end`, for all lanes: those left over get the first one.
-#[inline(always)]
-fn lanes_of<T: Copy>(list: &[T], start: usize, end: usize) -> [T; MAX_LANES] {
-    let mut lanes = [list[start]; MAX_LANES];
-    lanes[..end - start].copy_from_slice(&list[start..end]);
+fn lanes_of<T: Copy>(list: &[T]) -> [T; MAX_LANES] {
+    let mut lanes = [list[0]; MAX_LANES];
+    lanes[..list.len()].copy_from_slice(list);
     lanes
 }
 
@@ -47,19 +37,12 @@ pub(crate) fn public_keys<F: Field>(f: F, secrets: &[&[u8; 32]], keys: &mut [[Wo
         let one = f.splat(&words::ONE);
         let mut coordinates = [[one; 2]; GROUP];
         let (mut inverses, mut scratch) = ([one; GROUP], [one; GROUP]);
-        let mut vectors = 0;
-        for_each_vector(
-            secrets.len(),
-            F::LANES,
-            #[inline(always)]
-            |start, end| {
-                let secrets = lanes_of(secrets, start, end);
-                let point = comb::multiply_generator(f, &secrets[..F::LANES]);
-                coordinates[vectors] = [point.x, point.y];
-                inverses[vectors] = point.z;
-                vectors += 1;
-            },
-        );
+        for (vector, secrets) in secrets.chunks(F::LANES).enumerate() {
+            let point = comb::multiply_generator(f, &lanes_of(secrets)[..F::LANES]);
+            coordinates[vector] = [point.x, point.y];
+            inverses[vector] = point.z;
+        }
+        let vectors = secrets.len().div_ceil(F::LANES);
         invert_all(f, &mut inverses[..vectors], &mut scratch[..vectors]);
         for (vector, keys) in keys.chunks_mut(F::LANES).enumerate() {
             let inverse = inverses[vector];
@@ -98,21 +81,14 @@ pub(crate) fn shared_x<F: Field>(
         let one = f.splat(&words::ONE);
         let mut numerators = [one; GROUP];
         let (mut inverses, mut scratch) = ([one; GROUP], [one; GROUP]);
-        let mut vectors = 0;
-        for_each_vector(
-            secrets.len(),
-            F::LANES,
-            #[inline(always)]
-            |start, end| {
-                let secrets = lanes_of(secrets, start, end);
-                let encodings = lanes_of(encodings, start, end);
-                let (x, curve) = swift::decode(f, &encodings[..F::LANES]);
-                let x = ladder::x_only(f, &secrets[..F::LANES], &x, &curve);
-                numerators[vectors] = x.numerator;
-                inverses[vectors] = x.denominator;
-                vectors += 1;
-            },
-        );
+        let both = secrets.chunks(F::LANES).zip(encodings.chunks(F::LANES));
+        for (vector, (secrets, encodings)) in both.enumerate() {
+            let (x, curve) = swift::decode(f, &lanes_of(encodings)[..F::LANES]);
+            let x = ladder::x_only(f, &lanes_of(secrets)[..F::LANES], &x, &curve);
+            numerators[vector] = x.numerator;
+            inverses[vector] = x.denominator;
+        }
+        let vectors = secrets.len().div_ceil(F::LANES);
         invert_all(f, &mut inverses[..vectors], &mut scratch[..vectors]);
         let mut numbers = [ZERO; MAX_LANES];
         for (vector, shared) in shared.chunks_mut(F::LANES).enumerate() {

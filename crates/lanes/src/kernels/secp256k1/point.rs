@@ -1,8 +1,8 @@
 //! Points on y^2 = x^3 + b, in Jacobian coordinates: x = X / Z^2, y = Y / Z^3. Z is zero for the
 //! point at infinity. No formula contains b.
 
-use super::field::{Field, difference};
-use super::words::Words;
+use super::field::{Field, MAX_LANES, difference};
+use super::words::{self, ONE, Words, ZERO};
 
 /// The cube root of 1 modulo p with lambda (x, y) = (beta x, y); see
 /// [`ladder_digits`](super::scalar::ladder_digits).
@@ -92,7 +92,7 @@ pub(crate) fn add_complete<F: Field>(
     let infinite = is_zero(f, &p.z);
     let (sum, _) = add(f, p, x, &y);
     let twice = double(f, p);
-    let one = f.splat(&super::words::ONE);
+    let one = f.splat(&ONE);
     let other = Point { x: *x, y, z: one };
     // Opposite points have the same x only, and the sum's Z is zero.
     let sum = select(f, f.and(same_x, same_y), &sum, &twice);
@@ -112,14 +112,9 @@ fn select<F: Field>(f: F, mask: F::Vector, a: &Point<F>, b: &Point<F>) -> Point<
 /// A mask that is all ones in the lanes where the element is zero.
 #[inline(always)]
 fn is_zero<F: Field>(f: F, a: &F::Element) -> F::Vector {
-    use super::field::MAX_LANES;
-    let mut numbers = [super::words::ZERO; MAX_LANES];
+    let mut numbers = [ZERO; MAX_LANES];
     f.store(a, &mut numbers);
-    let masks = numbers.map(|number| {
-        let any = number.iter().fold(0, |all, word| all | word);
-        ((any | any.wrapping_neg()) >> 63).wrapping_sub(1)
-    });
-    f.per_lane(&masks)
+    f.per_lane(&numbers.map(|number| words::is_zero(&number)))
 }
 
 #[cfg(test)]

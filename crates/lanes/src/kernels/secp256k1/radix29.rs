@@ -5,7 +5,8 @@
 //! of 2^31 and a little more. 2^261 is 2^37 + 31,264 modulo p.
 
 use super::field::Field;
-use super::words::{self, Words};
+use super::limbs;
+use super::words::Words;
 use crate::vector::{Limbs26, Masks, U64Lanes};
 
 const LIMBS: usize = 9;
@@ -212,39 +213,17 @@ impl<L: Limbs26 + Masks> Field for Radix29<L> {
 
     #[inline(always)]
     fn load(self, numbers: &[Words]) -> Limbs<L> {
-        let mut limbs = [[0; super::field::MAX_LANES]; LIMBS];
-        for (lane, number) in numbers[..L::LANES].iter().enumerate() {
-            let split = words::split::<{ BITS as usize }, LIMBS>(number);
-            for (limb, part) in limbs.iter_mut().zip(split) {
-                limb[lane] = part;
-            }
-        }
-        let mut element = [self.0.splat(0); LIMBS];
-        for (place, limb) in element.iter_mut().zip(&limbs) {
-            *place = self.0.per_lane(limb);
-        }
-        element
+        limbs::load::<{ BITS as usize }, LIMBS, L>(self.0, numbers)
     }
 
     #[inline(always)]
     fn store(self, element: &Limbs<L>, numbers: &mut [Words]) {
-        let mut limbs = [[0; super::field::MAX_LANES]; LIMBS];
-        for (place, limb) in limbs.iter_mut().zip(element) {
-            self.0.store(*limb, place);
-        }
-        for (lane, number) in numbers[..L::LANES].iter_mut().enumerate() {
-            *number = words::join::<{ BITS as usize }, LIMBS>(&limbs.map(|limb| limb[lane]));
-        }
+        limbs::store::<{ BITS as usize }, LIMBS, L>(self.0, element, numbers);
     }
 
     #[inline(always)]
     fn splat(self, number: &Words) -> Limbs<L> {
-        let limbs = words::split::<{ BITS as usize }, LIMBS>(number);
-        let mut element = [self.0.splat(0); LIMBS];
-        for (place, limb) in element.iter_mut().zip(limbs) {
-            *place = self.0.splat(limb);
-        }
-        element
+        limbs::splat::<{ BITS as usize }, LIMBS, L>(self.0, number)
     }
 
     #[inline(always)]
@@ -264,11 +243,7 @@ impl<L: Limbs26 + Masks> Field for Radix29<L> {
 
     #[inline(always)]
     fn select(self, mask: L::Vector, a: &Limbs<L>, b: &Limbs<L>) -> Limbs<L> {
-        let mut selected = *a;
-        for (place, other) in selected.iter_mut().zip(b) {
-            *place = self.0.select(mask, *place, *other);
-        }
-        selected
+        limbs::select(self.0, mask, a, b)
     }
 
     #[inline(always)]
@@ -289,16 +264,7 @@ impl<L: Limbs26 + Masks> Field for Radix29<L> {
 
     #[inline(always)]
     fn multiply_times<const K: u64>(self, a: &Limbs<L>, b: &Limbs<L>) -> Limbs<L> {
-        let Self(l) = self;
-        let mut scaled = *a;
-        for limb in &mut scaled {
-            *limb = match K {
-                2 => l.add(*limb, *limb),
-                3 => l.add(*limb, l.add(*limb, *limb)),
-                _ => l.shift_left::<2>(*limb),
-            };
-        }
-        self.multiply(&scaled, b)
+        self.multiply(&limbs::times::<K, LIMBS, L>(self.0, a), b)
     }
 
     #[inline(always)]
@@ -320,10 +286,7 @@ impl<L: Limbs26 + Masks> Field for Radix29<L> {
             #[inline(always)]
             |l, (a, b, c, d)| {
                 let f = Radix29(l);
-                let mut columns = f.product(a, b);
-                for (column, other) in columns.iter_mut().zip(f.product(c, d)) {
-                    *column = l.add(*column, other);
-                }
+                let columns = limbs::add(l, &f.product(a, b), &f.product(c, d));
                 f.reduce(&columns)
             },
         )
@@ -368,22 +331,13 @@ impl<L: Limbs26 + Masks> Field for Radix29<L> {
 
     #[inline(always)]
     fn add(self, a: &Limbs<L>, b: &Limbs<L>) -> Limbs<L> {
-        let mut sum = *a;
-        for (place, limb) in sum.iter_mut().zip(b) {
-            *place = self.0.add(*place, *limb);
-        }
-        sum
+        limbs::add(self.0, a, b)
     }
 
     #[inline(always)]
     fn minus<const K: u32>(self, a: &Limbs<L>) -> Limbs<L> {
-        let Self(l) = self;
-        let mut negated = *a;
-        for (limb, p) in negated.iter_mut().zip(P) {
-            // 2^(K + 1) p has larger limbs than 2^K a.
-            *limb = l.subtract(l.splat(p << (K + 1)), l.shift_left::<K>(*limb));
-        }
-        negated
+        // 2^(K + 1) p has larger limbs than 2^K a.
+        limbs::minus::<K, LIMBS, L>(self.0, a, &P, K + 1)
     }
 
     #[inline(always)]

@@ -3,8 +3,9 @@
 //! The limbs of an element are below 2^52, its top limb below 2^49: a multiplication takes 52 bits of
 //! each factor and drops the others silently. 2^260 is 2^36 + 15,632 modulo p.
 
-use super::field::{Field, MAX_LANES};
-use super::words::{self, Words};
+use super::field::Field;
+use super::limbs;
+use super::words::Words;
 use crate::vector::{Limbs52, Masks, U64Lanes};
 
 const LIMBS: usize = 5;
@@ -146,39 +147,17 @@ impl<L: Limbs52 + Masks> Field for Radix52<L> {
 
     #[inline(always)]
     fn load(self, numbers: &[Words]) -> Limbs<L> {
-        let mut limbs = [[0; MAX_LANES]; LIMBS];
-        for (lane, number) in numbers[..L::LANES].iter().enumerate() {
-            let split = words::split::<{ BITS as usize }, LIMBS>(number);
-            for (limb, part) in limbs.iter_mut().zip(split) {
-                limb[lane] = part;
-            }
-        }
-        let mut element = [self.0.splat(0); LIMBS];
-        for (place, limb) in element.iter_mut().zip(&limbs) {
-            *place = self.0.per_lane(limb);
-        }
-        element
+        limbs::load::<{ BITS as usize }, LIMBS, L>(self.0, numbers)
     }
 
     #[inline(always)]
     fn store(self, element: &Limbs<L>, numbers: &mut [Words]) {
-        let mut limbs = [[0; MAX_LANES]; LIMBS];
-        for (place, limb) in limbs.iter_mut().zip(element) {
-            self.0.store(*limb, place);
-        }
-        for (lane, number) in numbers[..L::LANES].iter_mut().enumerate() {
-            *number = words::join::<{ BITS as usize }, LIMBS>(&limbs.map(|limb| limb[lane]));
-        }
+        limbs::store::<{ BITS as usize }, LIMBS, L>(self.0, element, numbers);
     }
 
     #[inline(always)]
     fn splat(self, number: &Words) -> Limbs<L> {
-        let limbs = words::split::<{ BITS as usize }, LIMBS>(number);
-        let mut element = [self.0.splat(0); LIMBS];
-        for (place, limb) in element.iter_mut().zip(limbs) {
-            *place = self.0.splat(limb);
-        }
-        element
+        limbs::splat::<{ BITS as usize }, LIMBS, L>(self.0, number)
     }
 
     #[inline(always)]
@@ -198,11 +177,7 @@ impl<L: Limbs52 + Masks> Field for Radix52<L> {
 
     #[inline(always)]
     fn select(self, mask: L::Vector, a: &Limbs<L>, b: &Limbs<L>) -> Limbs<L> {
-        let mut selected = *a;
-        for (place, other) in selected.iter_mut().zip(b) {
-            *place = self.0.select(mask, *place, *other);
-        }
-        selected
+        limbs::select(self.0, mask, a, b)
     }
 
     #[inline(always)]
@@ -231,15 +206,8 @@ impl<L: Limbs52 + Masks> Field for Radix52<L> {
             #[inline(always)]
             |l, (a, b)| {
                 let f = Radix52(l);
-                let mut sum = f.folded(f.product(f.zero(), a, b));
-                for limb in &mut sum {
-                    *limb = match K {
-                        2 => l.add(*limb, *limb),
-                        3 => l.add(*limb, l.add(*limb, *limb)),
-                        _ => l.shift_left::<2>(*limb),
-                    };
-                }
-                f.carried(&sum)
+                let sum = f.folded(f.product(f.zero(), a, b));
+                f.carried(&limbs::times::<K, LIMBS, L>(l, &sum))
             },
         )
     }
@@ -280,11 +248,7 @@ impl<L: Limbs52 + Masks> Field for Radix52<L> {
             #[inline(always)]
             |l, (a, c)| {
                 let f = Radix52(l);
-                let mut sum = f.folded(f.squares(a));
-                for (place, limb) in sum.iter_mut().zip(c) {
-                    *place = l.add(*place, *limb);
-                }
-                f.carried(&sum)
+                f.carried(&limbs::add(l, &f.folded(f.squares(a)), c))
             },
         )
     }
@@ -311,22 +275,13 @@ impl<L: Limbs52 + Masks> Field for Radix52<L> {
 
     #[inline(always)]
     fn add(self, a: &Limbs<L>, b: &Limbs<L>) -> Limbs<L> {
-        let mut sum = *a;
-        for (place, limb) in sum.iter_mut().zip(b) {
-            *place = self.0.add(*place, *limb);
-        }
-        sum
+        limbs::add(self.0, a, b)
     }
 
     #[inline(always)]
     fn minus<const K: u32>(self, a: &Limbs<L>) -> Limbs<L> {
-        let Self(l) = self;
-        let mut negated = *a;
-        for (limb, p) in negated.iter_mut().zip(P) {
-            // 2^(K + 2) p has larger limbs than 2^K a.
-            *limb = l.subtract(l.splat(p << (K + 2)), l.shift_left::<K>(*limb));
-        }
-        negated
+        // 2^(K + 2) p has larger limbs than 2^K a.
+        limbs::minus::<K, LIMBS, L>(self.0, a, &P, K + 2)
     }
 
     #[inline(always)]

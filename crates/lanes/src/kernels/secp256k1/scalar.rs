@@ -54,9 +54,7 @@ const G2: Words = [
 pub(crate) fn is_secret_key(bytes: &[u8; 32]) -> bool {
     let words = words::from_bytes(bytes);
     let (_, borrow) = subtract(&words, &N);
-    let any = words.iter().fold(0, |all, word| all | word);
-    let is_not_zero = (any | any.wrapping_neg()) >> 63;
-    borrow & is_not_zero == 1
+    borrow & !words::is_zero(&words) == 1
 }
 
 /// A digit: its magnitude is 2 `index` + 1, and it is negative if `is_negative` is all ones.

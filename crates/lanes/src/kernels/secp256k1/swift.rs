@@ -41,7 +41,7 @@ pub(crate) fn decode<F: Field>(f: F, encodings: &[&[u8; 64]]) -> (Fraction<F>, F
     }
     let u = f.load(&us);
     let uu = f.square(&u);
-    let g = f.multiply_add(&uu, &u, &f.sum(&f.splat(&[7, 0, 0, 0])));
+    let g = cube_plus_7(f, &u, &uu);
     // Twice t where u^3 + 7 + t^2 is zero.
     let (mut s, mut sum) = square_and_sum(f, &ts, &g);
     let mut sums = [ONE; MAX_LANES];
@@ -87,7 +87,23 @@ fn square_and_sum<F: Field>(f: F, ts: &[Words], g: &F::Element) -> (F::Element, 
 #[inline(always)]
 fn is_valid<F: Field>(f: F, x: &Fraction<F>) -> F::Vector {
     let (_, kinds) = root(f, &f.multiply(&curve(f, x), &x.denominator));
-    f.per_lane(&kinds.map(|kind| u64::from(kind == Kind::One).wrapping_neg()))
+    mask(f, &kinds, |kind| *kind == Kind::One)
+}
+
+/// A mask that is all ones in the lanes where `is` holds.
+#[inline(always)]
+fn mask<F: Field, T>(f: F, lanes: &[T; MAX_LANES], is: fn(&T) -> bool) -> F::Vector {
+    let mut masks = [0; MAX_LANES];
+    for (mask, lane) in masks.iter_mut().zip(lanes) {
+        *mask = u64::from(is(lane)).wrapping_neg();
+    }
+    f.per_lane(&masks)
+}
+
+/// u^3 + 7, from u and u^2.
+#[inline(always)]
+fn cube_plus_7<F: Field>(f: F, u: &F::Element, uu: &F::Element) -> F::Element {
+    f.multiply_add(uu, u, &f.sum(&f.splat(&[7, 0, 0, 0])))
 }
 
 /// y = a^((p - 3) / 4), and what a y^2 is: one if a is a square other than zero.
@@ -136,6 +152,7 @@ struct Values<F: Field> {
     g: F::Element,
     /// All ones where the inverse of x3 is wanted.
     inverts_x3: F::Vector,
+    lanes: [Try; MAX_LANES],
 }
 
 impl<F: Field> Values<F> {
@@ -146,14 +163,13 @@ impl<F: Field> Values<F> {
         let x = f.load(&lanes.map(|of| of.x));
         let u = f.load(&lanes.map(|of| of.u));
         let uu = f.square(&u);
-        let g = f.multiply_add(&uu, &u, &f.sum(&f.splat(&[7, 0, 0, 0])));
-        let masks = lanes.map(|of| u64::from(of.inverts_x3()).wrapping_neg());
         Self {
             x,
             u,
+            g: cube_plus_7(f, &u, &uu),
             uu,
-            g,
-            inverts_x3: f.per_lane(&masks),
+            inverts_x3: mask(f, &lanes, Try::inverts_x3),
+            lanes,
         }
     }
 }
@@ -168,6 +184,7 @@ pub(crate) fn begin<F: Field>(f: F, tries: &mut [Try], passed: &mut [bool]) {
         uu,
         g,
         inverts_x3,
+        ..
     } = Values::new(f, tries);
     // For x1 and x2: -x - u must not be valid, so 7 - (x + u)^3 must not be a square.
     let sum = sum_of(f, &x, &u);
@@ -204,9 +221,8 @@ pub(crate) fn finish<F: Field>(f: F, tries: &[Try], found: &mut [Option<Words>])
         uu,
         g,
         inverts_x3,
+        lanes,
     } = Values::new(f, tries);
-    let mut lanes = [Try::default(); MAX_LANES];
-    lanes[..tries.len()].copy_from_slice(tries);
     // For x1 and x2: s = g / S with S = -(u^2 + u x + x^2). With y = (g S^3)^((p - 3) / 4), the root of
     // s is g S y.
     let sum = sum_of(f, &x, &u);
@@ -224,9 +240,8 @@ pub(crate) fn finish<F: Field>(f: F, tries: &[Try], found: &mut [Option<Words>])
     let r_s = f.multiply(&r, &f.square(&y));
     let half = f.multiply(&difference(f, &r_s, &u), &f.splat(&HALF));
     let v = f.select(inverts_x3, &x, &half);
-    let mask = lanes.map(|of| u64::from(of.case & 1 != 0).wrapping_neg());
     let factor = f.select(
-        f.per_lane(&mask),
+        mask(f, &lanes, |of| of.case & 1 != 0),
         &f.splat(&MINUS_BETA_2),
         &f.splat(&MINUS_BETA),
     );

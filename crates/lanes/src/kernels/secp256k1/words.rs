@@ -68,6 +68,12 @@ pub(crate) const fn select(mask: u64, a: &Words, b: &Words) -> Words {
     selected
 }
 
+/// A mask that is all ones if the number is zero.
+pub(crate) fn is_zero(a: &Words) -> u64 {
+    let any = a.iter().fold(0, |all, word| all | word);
+    ((any | any.wrapping_neg()) >> 63).wrapping_sub(1)
+}
+
 /// `a` + 2^256 `high` modulo `modulus`, if that is less than twice the modulus.
 pub(crate) const fn reduce_once(a: &Words, high: u64, modulus: &Words) -> Words {
     let (less, borrow) = subtract(a, modulus);
