@@ -201,6 +201,8 @@ fn newcomers() {
     let old: Vec<_> = (0..49)
         .map(|number| greet(&format!("20.200.{number}.1:0"), to).expect("a free place"))
         .collect();
+    // The node protects those that have been there longest, by whole seconds.
+    thread::sleep(Duration::from_millis(1_100));
     let mut new: Vec<_> = (0..20)
         .filter_map(|number| greet(&format!("20.{number}.0.1:0"), to).ok())
         .collect();
@@ -266,7 +268,10 @@ fn the_node_sees_its_peers_own_addresses() {
     let expected = said(in_peers("newcomers", "10.9.0.1:18445", ""), "stay=");
     drop(direct);
     let expected: usize = expected.parse().unwrap();
-    assert!(expected >= 15, "{expected} of 20 stay at the node itself");
+    // What it evicts is partly random: 14 to 18 newcomers stay. If all peers had the gateway's address,
+    // 4 would.
+    const MIN: usize = 10;
+    assert!(expected >= MIN, "{expected} of 20 stay at the node itself");
 
     let inside = [&common[..], &["-bind=[::1]:18447"]].concat();
     let node = core(&bitcoind, &dir, "node", &inside);
@@ -295,12 +300,11 @@ fn the_node_sees_its_peers_own_addresses() {
         TcpStream::connect("10.9.0.1:18555").is_ok()
     });
 
-    // One of Core's choices is random.
     let stay: usize = said(in_peers("newcomers", "10.9.0.1:18555", ""), "stay=")
         .parse()
         .unwrap();
     assert!(
-        stay + 2 >= expected,
+        stay >= MIN,
         "{stay} of 20 stay behind the gateway, {expected} without"
     );
     println!("of 20 newcomers {stay} stay behind the gateway, {expected} without");
