@@ -6,6 +6,7 @@ use crate::kernels::secp256k1::scalar;
 use crate::kernels::secp256k1::swift::{Try, from_bytes};
 use crate::kernels::secp256k1::words::{Words, ZERO, subtract_modulo_p, to_bytes};
 use arrayvec::ArrayVec;
+use core::ops::Range;
 
 /// The most secp256k1 keys that a vector holds.
 pub const MAX_KEY_LANES: usize = MAX_LANES;
@@ -56,8 +57,17 @@ pub(crate) fn shared_x(
     set.shared_x(secrets, encodings, shared);
 }
 
+/// A try that has passed its first half.
+struct Passed {
+    /// The index of its key.
+    key: usize,
+    /// The first half of the encoding.
+    u: [u8; 32],
+    of: Try,
+}
+
 /// Encodes public keys. `next` returns the next 32 bytes and the case, a number below 8, to try for
-/// the key with this index; a try succeeds with probability 1/4.
+/// the key with this index; a try succeeds with probability 1/4, and the first that does counts.
 pub(crate) fn encode(
     set: Set,
     keys: &[PublicKey],
@@ -67,57 +77,70 @@ pub(crate) fn encode(
     assert_eq!(keys.len(), encodings.len(), "one encoding for each key");
     let lanes = set.curve_lanes();
     let mut new = 0..keys.len();
-    // Keys whose last try failed.
-    let mut again = ArrayVec::<usize, { 3 * MAX_LANES }>::new();
-    // Tries that have passed their first half.
-    let mut passed = ArrayVec::<(usize, Try), { 2 * MAX_LANES }>::new();
-    loop {
-        let mut indices = ArrayVec::<usize, MAX_LANES>::new();
-        while indices.len() < lanes {
-            match again.pop().or_else(|| new.next()) {
-                Some(index) => indices.push(index),
-                None => break,
-            }
-        }
-        if indices.len() == lanes || passed.len() < lanes && !indices.is_empty() {
+    // Keys that were tried and have no encoding yet.
+    let mut tried = ArrayVec::<usize, { 3 * MAX_LANES }>::new();
+    // In the order of their tries.
+    let mut passed = ArrayVec::<Passed, { 2 * MAX_LANES }>::new();
+    while !tried.is_empty() || !new.is_empty() {
+        // The last keys wait for nobody: with two such tries one has an encoding three times in four.
+        if passed.len() < lanes.min(2 * (tried.len() + new.len())) {
+            let indices = to_try(lanes, &mut tried, &mut new, &passed);
+            let candidates: ArrayVec<_, MAX_LANES> = indices.iter().map(|key| next(*key)).collect();
             let mut tries = ArrayVec::<Try, MAX_LANES>::new();
-            for &index in &indices {
-                let (u, case) = next(index);
-                encodings[index][..32].copy_from_slice(&u);
-                tries.push(Try::new(from_bytes(&keys[index].x), &u, case & 7));
+            for (&key, (u, case)) in indices.iter().zip(&candidates) {
+                tries.push(Try::new(from_bytes(&keys[key].x), u, case & 7));
             }
             let mut results = [false; MAX_LANES];
-            set.begin_encoding(&mut tries, &mut results[..indices.len()]);
-            for ((index, of), has_passed) in indices.into_iter().zip(tries).zip(results) {
-                match has_passed {
-                    true => passed.push((index, of)),
-                    false => again.push(index),
-                }
+            set.begin_encoding(&mut tries, &mut results[..lanes]);
+            let both = indices.into_iter().zip(candidates).zip(tries);
+            for (((key, (u, _)), of), _) in both.zip(results).filter(|(_, has_passed)| *has_passed)
+            {
+                passed.push(Passed { key, u, of });
             }
-            if passed.len() < lanes {
-                continue;
-            }
-        } else {
-            again.extend(indices);
+            continue;
         }
-        if passed.is_empty() {
-            return;
-        }
-        let rest = passed.len().saturating_sub(lanes);
-        let of: ArrayVec<(usize, Try), MAX_LANES> = passed.drain(rest..).collect();
-        let tries: ArrayVec<Try, MAX_LANES> = of.iter().map(|(_, of)| *of).collect();
-        let mut found = [None; MAX_LANES];
-        set.finish_encoding(&tries, &mut found[..tries.len()]);
-        for ((index, _), found) in of.into_iter().zip(found) {
-            match found {
-                Some(t) => {
-                    let t = with_parity(&t, keys[index].is_odd);
-                    encodings[index][32..].copy_from_slice(&to_bytes(&t));
-                }
-                None => again.push(index),
+        let finished: ArrayVec<Passed, MAX_LANES> =
+            passed.drain(..lanes.min(passed.len())).collect();
+        let tries: ArrayVec<Try, MAX_LANES> = finished.iter().map(|passed| passed.of).collect();
+        let mut results = [None; MAX_LANES];
+        set.finish_encoding(&tries, &mut results[..tries.len()]);
+        for (Passed { key, u, .. }, result) in finished.iter().zip(results) {
+            let place = tried.iter().position(|tried| tried == key);
+            // Without a place an earlier try has succeeded.
+            if let (Some(t), Some(place)) = (result, place) {
+                let t = with_parity(&t, keys[*key].is_odd);
+                encodings[*key][..32].copy_from_slice(u);
+                encodings[*key][32..].copy_from_slice(&to_bytes(&t));
+                tried.swap_remove(place);
+                passed.retain(|passed| passed.key != *key);
             }
         }
     }
+}
+
+/// The key to try in each lane: those of which no try has passed, then new ones. If there are too few,
+/// the same keys have several tries.
+fn to_try(
+    lanes: usize,
+    tried: &mut ArrayVec<usize, { 3 * MAX_LANES }>,
+    new: &mut Range<usize>,
+    passed: &[Passed],
+) -> ArrayVec<usize, MAX_LANES> {
+    let has_passed = |key: usize| passed.iter().any(|passed| passed.key == key);
+    let failed = tried.iter().copied().filter(|key| !has_passed(*key));
+    let mut indices: ArrayVec<usize, MAX_LANES> = failed.take(lanes).collect();
+    let new = new.take(lanes - indices.len());
+    for key in new {
+        tried.push(key);
+        indices.push(key);
+    }
+    let several: ArrayVec<usize, MAX_LANES> = match indices.is_empty() {
+        true => tried.iter().copied().take(lanes).collect(),
+        false => indices.clone(),
+    };
+    let rest = lanes - indices.len();
+    indices.extend(several.into_iter().cycle().take(rest));
+    indices
 }
 
 /// t or -t, whichever is odd if y is: the encoding says the sign of y so, although BIP324 does not

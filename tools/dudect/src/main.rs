@@ -7,12 +7,17 @@
 
 use dudect_bencher::rand::{Rng, RngExt};
 use dudect_bencher::{BenchRng, Class, CtRunner, ctbench_main};
-use packetlane_lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, TAG_LEN, Work};
+use packetlane_lanes::{
+    AesKey, Backend, GcmKey, Job, Kernels, Key, MAX_KEY_LANES, Outcome, PublicKey, TAG_LEN, Work,
+};
 use std::cell::RefCell;
 use std::hint::black_box;
 
 /// Timed calls per test. The first tenth is dropped as warm-up of caches and clock.
 const SAMPLES: usize = 1_500_000;
+
+/// The same for secp256k1, whose calls take ten times as long.
+const CURVE_SAMPLES: usize = 150_000;
 
 /// The batch: number of packets, and their length in bytes.
 const BATCH: (usize, usize) = (64, 61);
@@ -60,17 +65,29 @@ impl Secrets {
 fn time<S>(
     runner: &mut CtRunner,
     rng: &mut BenchRng,
+    secrets: Secrets,
+    state: S,
+    prepare: impl Fn(&mut S, &[u8]),
+    call: impl Fn(&mut S),
+) {
+    time_samples(SAMPLES, runner, rng, secrets, state, prepare, call);
+}
+
+fn time_samples<S>(
+    samples: usize,
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
     mut secrets: Secrets,
     state: S,
     prepare: impl Fn(&mut S, &[u8]),
     call: impl Fn(&mut S),
 ) {
     let state = RefCell::new(state);
-    for sample in 0..SAMPLES + SAMPLES / 10 {
+    for sample in 0..samples + samples / 10 {
         let class = secrets.draw(rng);
         prepare(&mut state.borrow_mut(), &secrets.now);
         let call = || call(&mut state.borrow_mut());
-        if sample < SAMPLES / 10 {
+        if sample < samples / 10 {
             call();
         } else {
             runner.run_one(class, call);
@@ -315,6 +332,45 @@ fn aes_masks(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Benc
     });
 }
 
+/// A vector of secp256k1 keys. The secret is the keys.
+fn curve(
+    backend: Backend,
+    zero: bool,
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
+    call: impl Fn(Kernels, &[&[u8; 32]]),
+) {
+    let secrets = Secrets::new(32 * MAX_KEY_LANES, zero, rng);
+    let keys = [[0; 32]; MAX_KEY_LANES];
+    let prepare = |keys: &mut [[u8; 32]; MAX_KEY_LANES], secret: &[u8]| {
+        keys.as_flattened_mut().copy_from_slice(secret);
+        for key in keys {
+            // From 1 to n - 1, by the same instructions for all.
+            key[0] &= 0x7f;
+            key[31] |= 1;
+        }
+    };
+    time_samples(CURVE_SAMPLES, runner, rng, secrets, keys, prepare, |keys| {
+        call(backend.kernels(), &keys.each_ref());
+    });
+}
+
+fn public_keys(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
+    curve(backend, zero, runner, rng, |kernels, secrets| {
+        let mut keys = [PublicKey::default(); MAX_KEY_LANES];
+        kernels.public_keys(secrets, &mut keys);
+        black_box(&keys);
+    });
+}
+
+fn shared_x(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
+    curve(backend, zero, runner, rng, |kernels, secrets| {
+        let mut shared = [[0; 32]; MAX_KEY_LANES];
+        kernels.shared_x(secrets, &[&[0x5a; 64]; MAX_KEY_LANES], &mut shared);
+        black_box(&shared);
+    });
+}
+
 /// A control: the secret is laid out as for [`poly1305`], but a different one is used. A large t
 /// here comes from the harness.
 fn unread(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
@@ -392,6 +448,14 @@ tests! {
     gcm_vaes_avx2_constant: gcm_seal(Avx2, LONG, false);
     aes_masks_constant: aes_masks(Avx512, false);
     aes_masks_zero: aes_masks(Avx512, true);
+    public_keys_avx512_constant: public_keys(Avx512, false);
+    public_keys_avx512_one: public_keys(Avx512, true);
+    shared_x_avx512_constant: shared_x(Avx512, false);
+    shared_x_avx512_one: shared_x(Avx512, true);
+    public_keys_ifma_constant: public_keys(Avx512Ifma, false);
+    public_keys_ifma_one: public_keys(Avx512Ifma, true);
+    shared_x_ifma_constant: shared_x(Avx512Ifma, false);
+    shared_x_ifma_one: shared_x(Avx512Ifma, true);
 }
 
 ctbench_main!(
@@ -434,5 +498,13 @@ ctbench_main!(
     gcm_vaes_avx2_constant,
     aes_masks_constant,
     aes_masks_zero,
+    public_keys_avx512_constant,
+    public_keys_avx512_one,
+    shared_x_avx512_constant,
+    shared_x_avx512_one,
+    public_keys_ifma_constant,
+    public_keys_ifma_one,
+    shared_x_ifma_constant,
+    shared_x_ifma_one,
     planted_leak
 );

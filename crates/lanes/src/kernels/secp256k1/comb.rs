@@ -69,7 +69,9 @@ pub(crate) fn multiply_generator<F: Field>(f: F, secrets: &[&[u8; 32]]) -> Point
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::{self, ONE, P, Words, ZERO, multiply_modulo_p, subtract_modulo_p};
+    use super::super::words::{
+        self, ONE, P, Words, ZERO, invert_modulo_p, multiply_modulo_p, subtract_modulo_p,
+    };
     use super::{COMB_GROUPS, TABLE, Table};
 
     /// The generator (SEC 2, section 2.4.1).
@@ -136,21 +138,6 @@ mod tests {
         ]
     }
 
-    /// 1 / a
-    fn invert(a: &Words) -> Words {
-        let (exponent, _) = words::subtract(&P, &[2, 0, 0, 0]);
-        let mut power = ONE;
-        let mut bit = 256;
-        while bit > 0 {
-            bit -= 1;
-            power = square(&power);
-            if exponent[bit / 64] >> (bit % 64) & 1 == 1 {
-                power = multiply_modulo_p(&power, a);
-            }
-        }
-        power
-    }
-
     fn table() -> Table {
         let mut points = [[[ZERO; 3]; 8]; COMB_GROUPS];
         // The product of all Z before each point.
@@ -173,7 +160,7 @@ mod tests {
             group += 1;
         }
         let mut table = [[[ZERO; 2]; 8]; COMB_GROUPS];
-        let mut inverse = invert(&product);
+        let mut inverse = invert_modulo_p(&product);
         while group > 0 {
             group -= 1;
             let mut entry = 8;

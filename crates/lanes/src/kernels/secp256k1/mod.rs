@@ -14,6 +14,7 @@ pub(crate) mod swift;
 pub(crate) mod words;
 
 use crate::wipe::overwrite;
+use arrayvec::ArrayVec;
 use field::{Field, MAX_LANES, invert_all};
 use words::{Words, ZERO};
 
@@ -81,9 +82,13 @@ pub(crate) fn shared_x<F: Field>(
         let one = f.splat(&words::ONE);
         let mut numerators = [one; GROUP];
         let (mut inverses, mut scratch) = ([one; GROUP], [one; GROUP]);
-        let both = secrets.chunks(F::LANES).zip(encodings.chunks(F::LANES));
-        for (vector, (secrets, encodings)) in both.enumerate() {
-            let (x, curve) = swift::decode(f, &lanes_of(encodings)[..F::LANES]);
+        let mut candidates = ArrayVec::<_, GROUP>::new();
+        for encodings in encodings.chunks(F::LANES) {
+            candidates.push(swift::candidates(f, &lanes_of(encodings)[..F::LANES]));
+        }
+        swift::try_x2(f, &mut candidates, encodings.len());
+        for (vector, secrets) in secrets.chunks(F::LANES).enumerate() {
+            let (x, curve) = candidates[vector].x(f);
             let x = ladder::x_only(f, &lanes_of(secrets)[..F::LANES], &x, &curve);
             numerators[vector] = x.numerator;
             inverses[vector] = x.denominator;

@@ -119,64 +119,165 @@ fn is_zero<F: Field>(f: F, a: &F::Element) -> F::Vector {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::super::field::{Field, MAX_LANES};
-    use super::super::public_keys;
     use super::super::radix29::Radix29;
-    use super::super::words::{Words, ZERO, multiply_modulo_p, subtract_modulo_p};
-    use super::{Point, add_complete};
+    use super::super::radix52::Radix52;
+    use super::super::words::{ONE, P, Words, ZERO, add_modulo, invert_modulo_p};
+    use super::super::words::{multiply_modulo_p, subtract_modulo_p};
+    use super::{Point, add, add_complete, double};
     use crate::vector::Scalar;
+    use std::vec;
+    use std::vec::Vec;
 
-    const F: Radix29<Scalar> = Radix29(Scalar);
+    /// Groups on y^2 = x^3 + 2, 4 and 6, on which the formulas hold, too: the order and a generator of
+    /// each. libsecp256k1 tests groups of these orders.
+    const GROUPS: [(usize, [Words; 2]); 3] = [
+        (
+            13,
+            [
+                [
+                    0x88e4_89aa_3d68_746b,
+                    0x929c_645b_e565_84aa,
+                    0x346a_9753_30b1_2e1d,
+                    0x3ad3_e1ec_92dc_070a,
+                ],
+                [
+                    0x6c60_7f91_c852_0383,
+                    0xf150_65bc_0910_01aa,
+                    0xf787_bb15_bc0b_9fc1,
+                    0xab34_e494_2373_ed8c,
+                ],
+            ],
+        ),
+        (
+            199,
+            [
+                [
+                    0xfb12_940c_9ea6_6c18,
+                    0x3b01_7a7d_a808_c2f1,
+                    0xa749_dd39_2b4f_b069,
+                    0xfa7c_c9a7_0737_f2db,
+                ],
+                [
+                    0xcfe5_2572_7f05_01ed,
+                    0x48df_246c_808d_ae72,
+                    0x8732_bc91_1f3a_2868,
+                    0x78ac_123a_5ed8_aef3,
+                ],
+            ],
+        ),
+        (
+            7,
+            [
+                [
+                    0x8aac_46fb_6d5a_117a,
+                    0x47bb_0e87_da93_e067,
+                    0x0b64_da9c_b2fa_f6e0,
+                    0xb79a_a770_5104_bae0,
+                ],
+                [
+                    0xda85_7e9c_ba27_cdbc,
+                    0x73fe_a012_dee4_a381,
+                    0x73c2_e8a7_fa9f_d98e,
+                    0x3e75_38a8_2c91_f813,
+                ],
+            ],
+        ),
+    ];
 
-    fn multiple(of_generator: u8) -> [Words; 2] {
-        let mut secret = [0; 32];
-        secret[31] = of_generator;
-        let mut keys = [[ZERO; 2]];
-        public_keys(F, &[&secret], &mut keys);
-        keys[0]
+    /// x and y; `None` is the point at infinity.
+    type Affine = Option<[Words; 2]>;
+
+    /// The sum by the rules for lines through points.
+    fn affine_sum(p: Affine, q: Affine) -> Affine {
+        let (Some([x1, y1]), Some([x2, y2])) = (p, q) else {
+            return p.or(q);
+        };
+        let slope = if x1 != x2 {
+            let inverse = invert_modulo_p(&subtract_modulo_p(&x2, &x1));
+            multiply_modulo_p(&subtract_modulo_p(&y2, &y1), &inverse)
+        } else if y1 == y2 {
+            let xx = multiply_modulo_p(&x1, &x1);
+            let xx_3 = add_modulo(&xx, &add_modulo(&xx, &xx, &P), &P);
+            multiply_modulo_p(&xx_3, &invert_modulo_p(&add_modulo(&y1, &y1, &P)))
+        } else {
+            return None;
+        };
+        let x = subtract_modulo_p(&multiply_modulo_p(&slope, &slope), &x1);
+        let x = subtract_modulo_p(&x, &x2);
+        let y = multiply_modulo_p(&slope, &subtract_modulo_p(&x1, &x));
+        Some([x, subtract_modulo_p(&y, &y1)])
     }
 
-    /// In Jacobian coordinates, with a Z that is not one.
-    fn scaled([x, y]: [Words; 2], z: u64) -> Point<Radix29<Scalar>> {
+    /// In Jacobian coordinates, with this Z.
+    fn jacobian<F: Field>(f: F, p: Affine, z: u64) -> Point<F> {
+        // Any X and Y will do at infinity.
+        let ([x, y], z) = p.map_or(([[3, 0, 0, 0], ONE], 0), |p| (p, z));
         let z = [z, 0, 0, 0];
         let zz = multiply_modulo_p(&z, &z);
         let zzz = multiply_modulo_p(&zz, &z);
+        let (x, y) = match p {
+            Some(_) => (multiply_modulo_p(&x, &zz), multiply_modulo_p(&y, &zzz)),
+            None => (x, y),
+        };
         Point {
-            x: F.splat(&multiply_modulo_p(&x, &zz)),
-            y: F.splat(&multiply_modulo_p(&y, &zzz)),
-            z: F.splat(&z),
+            x: f.splat(&x),
+            y: f.splat(&y),
+            z: f.splat(&z),
         }
     }
 
-    fn words(element: &<Radix29<Scalar> as Field>::Element) -> Words {
+    fn words<F: Field>(f: F, element: &F::Element) -> Words {
         let mut numbers = [ZERO; MAX_LANES];
-        F.store(element, &mut numbers);
+        f.store(element, &mut numbers);
         numbers[0]
     }
 
-    #[test]
-    fn complete_addition_has_no_exceptions() {
-        let [one, two, three] = [1, 2, 3].map(multiple);
-        let minus = [one[0], subtract_modulo_p(&ZERO, &one[1])];
-        let infinity = scaled(two, 0);
-        for (p, [x, y], expected) in [
-            (scaled(two, 5), one, Some(three)),
-            (scaled(one, 5), one, Some(two)),
-            (scaled(one, 5), minus, None),
-            (infinity, one, Some(one)),
-        ] {
-            let sum = add_complete(F, &p, &F.splat(&x), &F.splat(&y));
-            let z = words(&sum.z);
-            match expected {
-                None => assert_eq!(z, ZERO),
-                Some([x, y]) => {
-                    let zz = multiply_modulo_p(&z, &z);
-                    let zzz = multiply_modulo_p(&zz, &z);
-                    assert_ne!(z, ZERO);
-                    assert_eq!(words(&sum.x), multiply_modulo_p(&x, &zz));
-                    assert_eq!(words(&sum.y), multiply_modulo_p(&y, &zzz));
+    /// Whether `p` is this point.
+    fn is<F: Field>(f: F, p: &Point<F>, expected: Affine) -> bool {
+        let z = words(f, &p.z);
+        let Some([x, y]) = expected else {
+            return z == ZERO;
+        };
+        let zz = multiply_modulo_p(&z, &z);
+        let zzz = multiply_modulo_p(&zz, &z);
+        z != ZERO
+            && words(f, &p.x) == multiply_modulo_p(&x, &zz)
+            && words(f, &p.y) == multiply_modulo_p(&y, &zzz)
+    }
+
+    /// All sums and doubles in all groups.
+    fn check_all<F: Field>(f: F) {
+        for (order, generator) in GROUPS {
+            let mut multiples: Vec<Affine> = vec![None];
+            while let Some(next) = affine_sum(multiples[multiples.len() - 1], Some(generator)) {
+                multiples.push(Some(next));
+            }
+            assert_eq!(multiples.len(), order);
+            for (i, p) in multiples.iter().enumerate() {
+                let point = jacobian(f, *p, 5 + i as u64);
+                let twice = double(f, &point);
+                assert!(is(f, &twice, multiples[2 * i % order]), "{order} {i}");
+                for (j, q) in multiples.iter().enumerate() {
+                    let Some([x, y]) = q else { continue };
+                    let (x, y) = (f.splat(x), f.splat(y));
+                    let sum = multiples[(i + j) % order];
+                    let complete = add_complete(f, &point, &x, &y);
+                    assert!(is(f, &complete, sum), "{order} {i} {j}");
+                    // Where it is not complete, Z is 0.
+                    let (incomplete, _) = add(f, &point, &x, &y);
+                    let is_exception = i == 0 || i == j || i + j == order;
+                    let expected = sum.filter(|_| !is_exception);
+                    assert!(is(f, &incomplete, expected), "{order} {i} {j}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn all_sums_in_small_groups() {
+        check_all(Radix29(Scalar));
+        check_all(Radix52(Scalar));
     }
 }

@@ -5,6 +5,7 @@ use super::field::{Field, Kind, MAX_LANES, difference, power, sum_of};
 use super::ladder::{Fraction, curve};
 use super::point::BETA;
 use super::words::{self, ONE, P, Words, ZERO, add_modulo, reduce_once, subtract_modulo_p};
+use arrayvec::ArrayVec;
 
 /// beta + 1 = -beta^2 = (1 - sqrt(-3)) / 2
 const MINUS_BETA_2: Words = [
@@ -28,10 +29,28 @@ pub(crate) fn from_bytes(bytes: &[u8; 32]) -> Words {
     reduce_once(&words::from_bytes(bytes), 0, &P)
 }
 
-/// The x coordinates that 64-byte encodings of public keys stand for (BIP324's `XSwiftEC`), and
-/// what [`curve`] gives for them. Every encoding stands for one.
+/// The x coordinates that one 64-byte encoding per lane may stand for (BIP324's `XSwiftEC`): x3 if it
+/// is valid, otherwise x2 if that is, otherwise x1.
+pub(crate) struct Candidates<F: Field> {
+    x1: Fraction<F>,
+    x2: Fraction<F>,
+    x3: Fraction<F>,
+    which: [Which; MAX_LANES],
+    /// For each lane a number that is a square if x2 is valid.
+    square_of_x2: [Words; MAX_LANES],
+}
+
+/// The candidate that counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    X1,
+    X2,
+    X3,
+}
+
+/// Computes the candidates, and which of them are x3.
 #[inline(always)]
-pub(crate) fn decode<F: Field>(f: F, encodings: &[&[u8; 64]]) -> (Fraction<F>, F::Element) {
+pub(crate) fn candidates<F: Field>(f: F, encodings: &[&[u8; 64]]) -> Candidates<F> {
     let (mut us, mut ts) = ([ONE; MAX_LANES], [ONE; MAX_LANES]);
     for ((u, t), encoding) in us.iter_mut().zip(&mut ts).zip(encodings) {
         let (halves, _) = encoding.as_chunks();
@@ -53,8 +72,7 @@ pub(crate) fn decode<F: Field>(f: F, encodings: &[&[u8; 64]]) -> (Fraction<F>, F
         (s, sum) = square_and_sum(f, &ts, &g);
     }
     // With s = t^2: x3 = u - (g + s)^2 / (3 s u^2), x2 = u (beta^2 s + beta g) / (g + s),
-    // x1 = -(x2 + u) (libsecp256k1, `ellswift/main_impl.h`). The first of x3 and x2 that is valid
-    // counts, otherwise x1.
+    // x1 = -(x2 + u) (libsecp256k1, `ellswift/main_impl.h`).
     let denominator = f.multiply_times::<3>(&s, &uu);
     let numerator = f.multiply(&denominator, &u);
     let x3 = Fraction {
@@ -71,9 +89,59 @@ pub(crate) fn decode<F: Field>(f: F, encodings: &[&[u8; 64]]) -> (Fraction<F>, F
         numerator: f.carry(&f.minus::<0>(&minus_x1)),
         denominator: sum,
     };
-    let x = Fraction::select(f, is_valid(f, &x2), &x1, &x2);
-    let x = Fraction::select(f, is_valid(f, &x3), &x, &x3);
-    (x, curve(f, &x))
+    let mut square_of_x2 = [ZERO; MAX_LANES];
+    f.store(&square_of(f, &x2), &mut square_of_x2);
+    let (_, kinds) = root(f, &square_of(f, &x3));
+    Candidates {
+        x1,
+        x2,
+        x3,
+        which: kinds.map(|kind| match kind {
+            Kind::One => Which::X3,
+            _ => Which::X1,
+        }),
+        square_of_x2,
+    }
+}
+
+/// Finds the lanes among the first `count` whose x2 counts. Only those whose x3 does not are tried,
+/// which is half of them, in full vectors.
+#[inline(always)]
+pub(crate) fn try_x2<F: Field>(f: F, candidates: &mut [Candidates<F>], count: usize) {
+    let lanes = candidates.iter_mut().flat_map(|of| {
+        let lanes = of.which[..F::LANES].iter_mut();
+        lanes.zip(&of.square_of_x2)
+    });
+    let lanes = lanes.take(count);
+    let mut open = lanes.filter(|(which, _)| **which != Which::X3);
+    loop {
+        let some: ArrayVec<_, MAX_LANES> = open.by_ref().take(F::LANES).collect();
+        if some.is_empty() {
+            return;
+        }
+        let mut numbers = [ONE; MAX_LANES];
+        for (number, (_, square)) in numbers.iter_mut().zip(&some) {
+            *number = **square;
+        }
+        let (_, kinds) = root(f, &f.load(&numbers));
+        for ((which, _), kind) in some.into_iter().zip(kinds) {
+            if kind == Kind::One {
+                *which = Which::X2;
+            }
+        }
+    }
+}
+
+impl<F: Field> Candidates<F> {
+    /// The x that the encodings stand for, and what [`curve`] gives for it.
+    #[inline(always)]
+    pub(crate) fn x(&self, f: F) -> (Fraction<F>, F::Element) {
+        let is_x2 = mask(f, &self.which, |which| *which == Which::X2);
+        let is_x3 = mask(f, &self.which, |which| *which == Which::X3);
+        let x = Fraction::select(f, is_x2, &self.x1, &self.x2);
+        let x = Fraction::select(f, is_x3, &x, &self.x3);
+        (x, curve(f, &x))
+    }
 }
 
 /// t^2, and g + t^2.
@@ -83,11 +151,10 @@ fn square_and_sum<F: Field>(f: F, ts: &[Words], g: &F::Element) -> (F::Element, 
     (s, sum_of(f, g, &s))
 }
 
-/// A mask that is all ones where `x` is that of a point.
+/// A number that is a square if `x` is that of a point.
 #[inline(always)]
-fn is_valid<F: Field>(f: F, x: &Fraction<F>) -> F::Vector {
-    let (_, kinds) = root(f, &f.multiply(&curve(f, x), &x.denominator));
-    mask(f, &kinds, |kind| *kind == Kind::One)
+fn square_of<F: Field>(f: F, x: &Fraction<F>) -> F::Element {
+    f.multiply(&curve(f, x), &x.denominator)
 }
 
 /// A mask that is all ones in the lanes where `is` holds.

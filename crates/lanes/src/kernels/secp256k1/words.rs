@@ -186,3 +186,16 @@ pub(crate) fn join<const BITS: usize, const LIMBS: usize>(limbs: &[u64; LIMBS]) 
     let [a, b, c, d, high] = words;
     reduce(&[a, b, c, d], &[high, 0, 0, 0])
 }
+
+/// 1 / a modulo p, for tests.
+#[cfg(test)]
+pub(crate) fn invert_modulo_p(a: &Words) -> Words {
+    let (exponent, _) = subtract(&P, &[2, 0, 0, 0]);
+    (0..256).rev().fold(ONE, |power, bit| {
+        let square = multiply_modulo_p(&power, &power);
+        match exponent[bit / 64] >> (bit % 64) & 1 {
+            1 => multiply_modulo_p(&square, a),
+            _ => square,
+        }
+    })
+}
