@@ -2,7 +2,10 @@
 
 use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
 use crate::error;
-use packetlane::bip324::{self, HandshakeConfig, OpenError, PacketKind, Progress, SealError};
+use packetlane::bip324::{
+    self, HandshakeConfig, HandshakeError, KeyPool, Keypair, OpenError, PacketKind, Progress,
+    SealError,
+};
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::internals::Draft;
@@ -13,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyList, PyMemoryView, PyString};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A network's magic, given by the network's name in node software or as four bytes.
 #[derive(Clone, Copy)]
@@ -166,6 +170,15 @@ pub(crate) struct Handshake {
     owner: Owner,
 }
 
+/// The keys of the next handshakes that connect: several at once take less time each.
+static KEYS: Mutex<Option<KeyPool>> = Mutex::new(None);
+
+fn next_key(engine: packetlane::Engine) -> Result<Keypair, HandshakeError> {
+    let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+    keys.get_or_insert_with(|| KeyPool::new(engine, 32))
+        .take_or_compute()
+}
+
 fn config(
     py: Python<'_>,
     network: Magic,
@@ -214,7 +227,8 @@ impl Handshake {
         decoys: Option<&Bound<'_, PyAny>>,
         receive_limit: Option<usize>,
     ) -> PyResult<Self> {
-        let config = config(py, network, engine, garbage, decoys, receive_limit)?;
+        let mut config = config(py, network, engine, garbage, decoys, receive_limit)?;
+        config.keypair = Some(next_key(config.engine).map_err(error::handshake)?);
         let inner = bip324::Handshake::initiator(config).map_err(error::handshake)?;
         Ok(Self {
             inner,
@@ -255,10 +269,54 @@ impl Handshake {
 
     /// Processes bytes from the peer. Returns ``None`` if it needs more bytes, a ``Session`` when it is
     /// complete, or ``V1`` if the peer speaks v1.
-    fn receive<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ///
+    /// With a batch, the exchange of keys waits in it for those of other handshakes: ``Engine.open`` computes
+    /// all of them together, in less time. Then call ``take_keys``, before the batch is cleared.
+    #[pyo3(signature = (data, batch=None))]
+    fn receive<'py>(
+        &mut self,
+        data: &Bound<'py, PyAny>,
+        batch: Option<&Bound<'py, OpenBatch>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.owner.check()?;
-        let (py, owner) = (data.py(), self.owner);
-        let progress = Input::new(data)?.with(py, |data| self.inner.receive(data))?;
+        let py = data.py();
+        let mut batch = batch.map(|batch| batch.try_borrow_mut()).transpose()?;
+        let batch = batch
+            .as_mut()
+            .map(|batch| batch.state.change())
+            .transpose()?;
+        let progress = Input::new(data)?.with(py, |data| match batch {
+            Some(batch) => self.inner.receive_batched(batch, data),
+            None => self.inner.receive(data),
+        })?;
+        self.progress(py, progress)
+    }
+
+    /// Takes the keys that the batch has computed, if the handshake waits for them. Returns what ``receive``
+    /// does.
+    fn take_keys<'py>(
+        &mut self,
+        batch: &Bound<'py, OpenBatch>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.owner.check()?;
+        let progress = self.inner.take_keys(batch.try_borrow()?.state.get());
+        self.progress(batch.py(), progress)
+    }
+
+    /// The exception for a peer that closed the connection at this point.
+    fn closed<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        let error = error::handshake(self.inner.closed());
+        error.into_value(py).into_bound(py).into_any()
+    }
+}
+
+impl Handshake {
+    fn progress<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Result<Progress, HandshakeError>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let owner = self.owner;
         Ok(match progress.map_err(error::handshake)? {
             Progress::Waiting => None,
             Progress::Complete(inner) => Some(Bound::new(py, Session { inner, owner })?.into_any()),
@@ -267,12 +325,6 @@ impl Handshake {
                 Some(Bound::new(py, V1 { received })?.into_any())
             }
         })
-    }
-
-    /// The exception for a peer that closed the connection at this point.
-    fn closed<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        let error = error::handshake(self.inner.closed());
-        error.into_value(py).into_bound(py).into_any()
     }
 }
 

@@ -386,6 +386,46 @@ def test_a_forked_process_is_refused() -> None:
     assert bob.packets(opened(bob, sealed(alice, b"parent"))) == [b"parent"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="NOT RUN: this system has no fork")
+def test_a_forked_process_uses_other_keys() -> None:
+    # Keys are computed ahead, and some are left.
+    seen = {Handshake.initiator("regtest").take_output()[:64] for _ in range(70)}
+    assert len(seen) == 70
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for _ in range(40):
+            os.write(writing, Handshake.initiator("regtest").take_output()[:64])
+        os._exit(0)
+    seen |= {Handshake.initiator("regtest").take_output()[:64] for _ in range(40)}
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    theirs = os.read(reading, 40 * 64)
+    seen |= {theirs[at : at + 64] for at in range(0, len(theirs), 64)}
+    assert len(seen) == 150
+
+
+def test_handshakes_in_a_batch() -> None:
+    engine, batch = Engine(), OpenBatch()
+    pairs = [(Handshake.initiator("regtest"), Handshake.responder("regtest")) for _ in range(9)]
+    for initiator, responder in pairs:
+        assert responder.receive(initiator.take_output(), batch) is None
+        with pytest.raises(packetlane.HandshakeError, match="not been opened"):
+            responder.take_keys(batch)
+    engine.open(batch)
+    for initiator, responder in pairs:
+        assert responder.take_keys(batch) is None
+    batch.clear()
+    for initiator, responder in pairs:
+        assert initiator.receive(responder.take_output(), batch) is None
+    engine.open(batch)
+    for initiator, responder in pairs:
+        here = initiator.take_keys(batch)
+        there = responder.receive(initiator.take_output())
+        assert isinstance(here, Session) and isinstance(there, Session)
+        assert here.id == there.id
+    batch.clear()
+
+
 def test_threads() -> None:
     """Each thread has its own sessions and batches; they share one engine."""
     engine = Engine()

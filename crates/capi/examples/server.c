@@ -102,10 +102,10 @@ static size_t unread(const struct client *client) {
     return client->kept.end - client->kept.begin + in_batch;
 }
 
-/* Processes bytes of a handshake. Like the functions below, returns 0 if the connection must close. */
-static int handshake_received(struct client *client, const uint8_t *bytes, size_t len) {
-    packetlane_progress progress;
-    packetlane_status status = packetlane_handshake_receive(client->handshake, bytes, len, &progress);
+/* Continues after a call for a handshake. Like the functions below, returns 0 if the connection must
+ * close. */
+static int handshake_advanced(struct client *client, packetlane_status status,
+                              packetlane_progress progress) {
     const uint8_t *output;
     size_t output_len;
     must(packetlane_handshake_output(client->handshake, &output, &output_len));
@@ -116,8 +116,6 @@ static int handshake_received(struct client *client, const uint8_t *bytes, size_
         must(packetlane_handshake_take_session(client->handshake, &client->session));
         packetlane_handshake_free(client->handshake);
         client->handshake = NULL;
-        /* Packets may have arrived with its last bytes. */
-        return packetlane_session_received(client->session, incoming, 0, NULL) == PACKETLANE_OK;
     }
     return 1;
 }
@@ -138,16 +136,30 @@ static int read_client(struct client *client) {
         client->has_more = 0;
         len = 0;
     }
-    if (client->handshake != NULL)
-        return handshake_received(client, room, (size_t)len);
+    if (client->handshake != NULL) {
+        packetlane_progress progress;
+        packetlane_status status = packetlane_handshake_receive_batched(
+            client->handshake, incoming, room, (size_t)len, &progress);
+        if (!handshake_advanced(client, status, progress))
+            return 0;
+        if (client->session == NULL)
+            return 1;
+        /* Packets may have arrived with its last bytes. */
+        len = 0;
+    }
     return packetlane_session_received(client->session, incoming, (size_t)len, NULL) ==
            PACKETLANE_OK;
 }
 
 /* Answers every packet while the client reads its answers; defers the rest. */
 static int answer(struct client *client) {
-    if (client->session == NULL)
-        return 1;
+    if (client->session == NULL) {
+        packetlane_progress progress;
+        packetlane_status status =
+            packetlane_handshake_take_keys(client->handshake, incoming, &progress);
+        /* If it is complete now, its packets belong to the next turn. */
+        return handshake_advanced(client, status, progress);
+    }
     while (unread(client) < MAX_UNREAD) {
         const uint8_t *contents;
         size_t len;
@@ -226,6 +238,7 @@ static int turn(void) {
         client->is_over = !read_client(client);
         members[count++] = client;
     }
+    /* Computes the keys of all handshakes, too. */
     must(packetlane_open_batch_open(incoming, engine));
     for (int i = 0; i < count; i++)
         if (!members[i]->is_over)

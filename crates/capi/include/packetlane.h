@@ -15,6 +15,8 @@
  *     then:                       packetlane_handshake_output(), write(),
  *                                 packetlane_handshake_take_session(handshake, &session)
  *     or, with a v1 peer:         packetlane_v1_encode_header(), packetlane_v1_decode()
+ *     with many handshakes:       packetlane_handshake_receive_batched(), ..._take_keys() and
+ *                                 ..._initiator_from() compute the keys of several together
  *
  *     for each message to send:   packetlane_session_push_message(session, batch, ..., &slot)
  *     once:                       packetlane_seal_batch_seal(batch, engine)
@@ -222,6 +224,9 @@ typedef struct packetlane_engine packetlane_engine;
 
 // One side of a handshake.
 typedef struct packetlane_handshake packetlane_handshake;
+
+// Keys for the next handshakes. Several computed at once take half the time each, or less.
+typedef struct packetlane_key_pool packetlane_key_pool;
 
 // Packets to open, from any number of sessions: the bytes received in one turn of an event loop.
 typedef struct packetlane_open_batch packetlane_open_batch;
@@ -611,6 +616,27 @@ packetlane_status packetlane_handshake_initiator(const packetlane_engine *engine
                                                  const packetlane_handshake_config *settings,
                                                  packetlane_handshake **handshake);
 
+// Creates a pool for at most `capacity` keys, without any. 32 suit most programs. A key is used once,
+// and wiped. After fork() the child's pool drops its keys.
+//
+// Fails only as rules 4 and 6 describe.
+packetlane_status packetlane_key_pool_new(const packetlane_engine *engine,
+                                          size_t capacity,
+                                          packetlane_key_pool **pool);
+
+// Frees a pool and wipes its keys.
+void packetlane_key_pool_free(packetlane_key_pool *pool);
+
+// Starts a handshake as the side that connects, with a key of the pool. If the pool is empty, it first
+// computes twice as many keys as the last time, up to its capacity. The settings' `secret` and
+// `auxiliary` are not used.
+//
+// Fails like packetlane_handshake_initiator.
+packetlane_status packetlane_handshake_initiator_from(const packetlane_engine *engine,
+                                                      const packetlane_handshake_config *settings,
+                                                      packetlane_key_pool *pool,
+                                                      packetlane_handshake **handshake);
+
 // Starts a handshake as the side that accepts a connection. It sends nothing until it receives a byte
 // that differs from the first message of v1.
 //
@@ -630,6 +656,26 @@ packetlane_status packetlane_handshake_receive(packetlane_handshake *handshake,
                                                const uint8_t *bytes,
                                                size_t len,
                                                packetlane_progress *progress);
+
+// Like packetlane_handshake_receive, but adds the exchange of keys to `batch`, where it waits for those
+// of other handshakes: packetlane_open_batch_open computes all of them together, which takes half the
+// time or less. Then call packetlane_handshake_take_keys, before the batch is cleared. If that is not
+// done, the next call computes the keys alone. The bytes may lie in the batch's room.
+//
+// Fails like packetlane_handshake_receive.
+packetlane_status packetlane_handshake_receive_batched(packetlane_handshake *handshake,
+                                                       packetlane_open_batch *batch,
+                                                       const uint8_t *bytes,
+                                                       size_t len,
+                                                       packetlane_progress *progress);
+
+// Takes the keys that `batch` has computed, if the handshake waits for them. The progress is that of
+// packetlane_handshake_receive, and packetlane_handshake_output may have bytes to send.
+//
+// Fails with PACKETLANE_NOT_OPENED if the batch was not opened, and like packetlane_handshake_receive.
+packetlane_status packetlane_handshake_take_keys(packetlane_handshake *handshake,
+                                                 const packetlane_open_batch *batch,
+                                                 packetlane_progress *progress);
 
 // Returns the bytes to send to the peer now, each byte once; none if there is nothing to send. They
 // are valid until the next call that changes the handshake. After PACKETLANE_COMPLETE, send them

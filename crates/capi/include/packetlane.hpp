@@ -250,6 +250,20 @@ class session {
     detail::handle<packetlane_session, packetlane_session_free> handle_;
 };
 
+/// Keys for the next handshakes; see packetlane_key_pool.
+class key_pool {
+  public:
+    key_pool(const engine &engine, std::size_t capacity) {
+        packetlane_key_pool *raw = nullptr;
+        detail::check(packetlane_key_pool_new(engine.get(), capacity, &raw));
+        handle_ = decltype(handle_)(raw);
+    }
+    packetlane_key_pool *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<packetlane_key_pool, packetlane_key_pool_free> handle_;
+};
+
 class handshake {
   public:
     /// The defaults of packetlane_handshake_config_init with this magic.
@@ -262,12 +276,29 @@ class handshake {
     static handshake initiator(const engine &engine, const packetlane_handshake_config &config) {
         return start(packetlane_handshake_initiator, engine, config);
     }
+    static handshake initiator(const engine &engine, const packetlane_handshake_config &config,
+                               key_pool &pool) {
+        packetlane_handshake *raw = nullptr;
+        detail::check(packetlane_handshake_initiator_from(engine.get(), &config, pool.get(), &raw));
+        return handshake(raw);
+    }
     static handshake responder(const engine &engine, const packetlane_handshake_config &config) {
         return start(packetlane_handshake_responder, engine, config);
     }
     packetlane_progress receive(bytes data) {
         packetlane_progress progress;
         detail::check(packetlane_handshake_receive(get(), data.data(), data.size(), &progress));
+        return progress;
+    }
+    packetlane_progress receive(bytes data, open_batch &batch) {
+        packetlane_progress progress;
+        detail::check(packetlane_handshake_receive_batched(get(), batch.get(), data.data(),
+                                                           data.size(), &progress));
+        return progress;
+    }
+    packetlane_progress take_keys(const open_batch &batch) {
+        packetlane_progress progress;
+        detail::check(packetlane_handshake_take_keys(get(), batch.get(), &progress));
         return progress;
     }
     bytes output() {

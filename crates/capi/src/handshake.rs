@@ -1,12 +1,14 @@
 //! The BIP324 handshake.
 
-use crate::batch::{ElementData, packetlane_bytes};
+use crate::batch::{ElementData, packetlane_bytes, packetlane_open_batch};
 use crate::engine::packetlane_engine;
 use crate::handle::{Guarded, call, free, give, list, null, say};
 use crate::session::packetlane_session;
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::Engine;
-use packetlane::bip324::{Handshake, HandshakeConfig, HandshakeError, Inbound, Progress, Session};
+use packetlane::bip324::{
+    Handshake, HandshakeConfig, HandshakeError, Inbound, KeyPool, Progress, Session,
+};
 
 /// Garbage length that selects 0 to 4094 random bytes.
 pub const PACKETLANE_RANDOM_GARBAGE: usize = 65_536;
@@ -155,6 +157,35 @@ pub(crate) struct Side {
     session: Option<Session>,
 }
 
+impl From<Handshake> for Side {
+    fn from(handshake: Handshake) -> Self {
+        Self {
+            handshake,
+            output: Vec::new(),
+            v1: Vec::new(),
+            session: None,
+        }
+    }
+}
+
+impl Side {
+    /// Keeps what the handshake has returned.
+    fn take(&mut self, progress: Progress) -> packetlane_progress {
+        match progress {
+            Progress::Waiting => packetlane_progress::PACKETLANE_WAITING,
+            Progress::V1(received) => {
+                self.v1 = received;
+                packetlane_progress::PACKETLANE_V1
+            }
+            Progress::Complete(session) => {
+                // Its keys are boxed, so this move leaves no copy of them.
+                self.session = Some(*session);
+                packetlane_progress::PACKETLANE_COMPLETE
+            }
+        }
+    }
+}
+
 /// The progress of a handshake.
 #[repr(C)]
 pub enum packetlane_progress {
@@ -181,6 +212,60 @@ pub unsafe extern "C" fn packetlane_handshake_initiator(
 ) -> packetlane_status {
     // SAFETY: the header's rules for handles and pointers.
     unsafe { start(engine, settings, handshake, Handshake::initiator) }
+}
+
+/// Keys for the next handshakes. Several computed at once take half the time each, or less.
+pub struct packetlane_key_pool(Guarded<KeyPool>);
+handle!(packetlane_key_pool: KeyPool);
+
+/// Creates a pool for at most `capacity` keys, without any. 32 suit most programs. A key is used once,
+/// and wiped. After fork() the child's pool drops its keys.
+///
+/// Fails only as rules 4 and 6 describe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_key_pool_new(
+    engine: *const packetlane_engine,
+    capacity: usize,
+    pool: *mut *mut packetlane_key_pool,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (engine, out) = unsafe { (look!(engine)?.engine, place!(pool)?) };
+        give(out, KeyPool::new(engine, capacity));
+        Ok(())
+    })
+}
+
+/// Frees a pool and wipes its keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_key_pool_free(pool: *mut packetlane_key_pool) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(pool) }
+}
+
+/// Starts a handshake as the side that connects, with a key of the pool. If the pool is empty, it first
+/// computes twice as many keys as the last time, up to its capacity. The settings' `secret` and
+/// `auxiliary` are not used.
+///
+/// Fails like packetlane_handshake_initiator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_initiator_from(
+    engine: *const packetlane_engine,
+    settings: *const packetlane_handshake_config,
+    pool: *mut packetlane_key_pool,
+    handshake: *mut *mut packetlane_handshake,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (engine, out) = unsafe { (look!(engine)?.engine, place!(handshake)?) };
+        // SAFETY: the header's rules for handles.
+        let pool = unsafe { change!(used, pool)? };
+        // SAFETY: the header's rules for pointers.
+        let mut config = unsafe { config(settings, engine)? };
+        config.keypair = Some(pool.take_or_compute()?);
+        give(out, Side::from(Handshake::initiator(config)?));
+        Ok(())
+    })
 }
 
 /// Starts a handshake as the side that accepts a connection. It sends nothing until it receives a byte
@@ -211,13 +296,7 @@ unsafe fn start(
         let (engine, out) = unsafe { (look!(engine)?.engine, place!(handshake)?) };
         // SAFETY: the caller's promise.
         let handshake = new(unsafe { config(settings, engine)? })?;
-        let side = Side {
-            handshake,
-            output: Vec::new(),
-            v1: Vec::new(),
-            session: None,
-        };
-        give(out, side);
+        give(out, Side::from(handshake));
         Ok(())
     })
 }
@@ -241,18 +320,55 @@ pub unsafe extern "C" fn packetlane_handshake_receive(
         let side = unsafe { change!(used, handshake)? };
         // SAFETY: the header's rules for pointers.
         let (bytes, out) = unsafe { (list!(bytes, len)?, place!(progress)?) };
-        out.write(match side.handshake.receive(bytes)? {
-            Progress::Waiting => packetlane_progress::PACKETLANE_WAITING,
-            Progress::V1(received) => {
-                side.v1 = received;
-                packetlane_progress::PACKETLANE_V1
-            }
-            Progress::Complete(session) => {
-                // Its keys are boxed, so this move leaves no copy of them.
-                side.session = Some(*session);
-                packetlane_progress::PACKETLANE_COMPLETE
-            }
-        });
+        let progress = side.handshake.receive(bytes)?;
+        out.write(side.take(progress));
+        Ok(())
+    })
+}
+
+/// Like packetlane_handshake_receive, but adds the exchange of keys to `batch`, where it waits for those
+/// of other handshakes: packetlane_open_batch_open computes all of them together, which takes half the
+/// time or less. Then call packetlane_handshake_take_keys, before the batch is cleared. If that is not
+/// done, the next call computes the keys alone. The bytes may lie in the batch's room.
+///
+/// Fails like packetlane_handshake_receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_receive_batched(
+    handshake: *mut packetlane_handshake,
+    batch: *mut packetlane_open_batch,
+    bytes: *const u8,
+    len: usize,
+    progress: *mut packetlane_progress,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (side, opening) = unsafe { (change!(used, handshake)?, change!(used, batch)?) };
+        // SAFETY: the header's rules for pointers. Where the bytes lie in the batch's room, nothing is
+        // written there during the call.
+        let (bytes, out) = unsafe { (list!(bytes, len)?, place!(progress)?) };
+        let progress = side.handshake.receive_batched(&mut opening.batch, bytes)?;
+        out.write(side.take(progress));
+        Ok(())
+    })
+}
+
+/// Takes the keys that `batch` has computed, if the handshake waits for them. The progress is that of
+/// packetlane_handshake_receive, and packetlane_handshake_output may have bytes to send.
+///
+/// Fails with PACKETLANE_NOT_OPENED if the batch was not opened, and like packetlane_handshake_receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_take_keys(
+    handshake: *mut packetlane_handshake,
+    batch: *const packetlane_open_batch,
+    progress: *mut packetlane_progress,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (side, opening) = unsafe { (change!(used, handshake)?, look!(batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let out = unsafe { place!(progress)? };
+        let progress = side.handshake.take_keys(&opening.batch)?;
+        out.write(side.take(progress));
         Ok(())
     })
 }

@@ -9,11 +9,19 @@
 
 mod common;
 
+use common::node::{LIMIT, REGTEST, version};
 use common::real::{Node, Software, bitcoind, find, not_run, options};
 use common::{TempDir, listen_on};
-use packetlane::bip324::Session;
+use packetlane::bip324::{Handshake, HandshakeConfig, KeyPool, Progress, Session};
+use packetlane::bitcoin::message::MessageType;
+use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_p2p::capture::{self, Record};
+use socket2::{Domain, Socket, Type};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const BLOCKS: usize = 150;
 const FETCHED: usize = 100;
@@ -93,6 +101,10 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
         assert!(finished.stdout.contains(expected), "{finished:#?}");
     }
     check_recording(&recording, &finished);
+
+    for (round, count) in [1, 2, 7, 8, 9, 64].into_iter().enumerate() {
+        handshakes_in_a_batch(&node, round as u8, count, user_agent);
+    }
     drop(node);
 
     // A node that speaks only v1.
@@ -111,6 +123,114 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     let finished = node.connect("--network regtest --v2-only");
     let line = finished.error_line();
     assert!(line.contains("it may speak v1 only"), "{line}");
+}
+
+/// So many connections to the node, and as many from it. The keys of each kind are computed together.
+fn handshakes_in_a_batch(node: &Node, round: u8, count: u8, user_agent: &str) {
+    let engine = Engine::detect().unwrap();
+    let config = || HandshakeConfig::random(REGTEST, engine).unwrap();
+    let mut keys = KeyPool::new(engine, count.into());
+    keys.fill().unwrap();
+    let to_node = (1..=count).map(|number| {
+        node.pause_between_networks();
+        let from = SocketAddr::from(([127, 10 + round, number, 1], 0));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&from.into()).unwrap();
+        socket.connect(&node.listening.into()).unwrap();
+        let keypair = keys.take();
+        assert!(keypair.is_some());
+        let config = HandshakeConfig {
+            keypair,
+            ..config()
+        };
+        let (mut stream, mut handshake) = (
+            TcpStream::from(socket),
+            Handshake::initiator(config).unwrap(),
+        );
+        stream.write_all(&handshake.take_output()).unwrap();
+        (stream, handshake)
+    });
+    introduce_all(engine, to_node.collect(), user_agent);
+
+    // The node has one connection to an address.
+    let from_node = (1..=count).map(|number| {
+        let listener =
+            TcpListener::bind(SocketAddr::from(([127, 10 + round, number, 2], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        node.call("addnode", &format!("\"{address}\",\"onetry\""))
+            .unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let begun = Instant::now();
+        let stream = loop {
+            match listener.accept() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    assert!(begun.elapsed() < LIMIT, "the node does not connect");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                accepted => break accepted.unwrap().0,
+            }
+        };
+        stream.set_nonblocking(false).unwrap();
+        (stream, Handshake::responder(config()).unwrap())
+    });
+    introduce_all(engine, from_node.collect(), user_agent);
+}
+
+/// Completes handshakes, whose keys one batch computes, and exchanges `version` on each connection.
+fn introduce_all(engine: Engine, mut all: Vec<(TcpStream, Handshake)>, user_agent: &str) {
+    let mut batch = OpenBatch::new();
+    for (stream, handshake) in &mut all {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(&handshake.take_output()).unwrap();
+        let mut key = [0; 64];
+        stream.read_exact(&mut key).unwrap();
+        let progress = handshake.receive_batched(&mut batch, &key);
+        assert!(matches!(progress, Ok(Progress::Waiting)), "{progress:?}");
+    }
+    engine.open(&mut batch);
+    for (_, handshake) in &mut all {
+        let progress = handshake.take_keys(&batch);
+        assert!(matches!(progress, Ok(Progress::Waiting)), "{progress:?}");
+    }
+    batch.clear();
+    for (stream, handshake) in &mut all {
+        let mut bytes = [0; 4096];
+        let mut session = loop {
+            stream.write_all(&handshake.take_output()).unwrap();
+            let len = stream.read(&mut bytes).unwrap();
+            assert!(len > 0, "the node has closed: {}", handshake.closed());
+            match handshake.receive(&bytes[..len]).unwrap() {
+                Progress::Complete(session) => break session,
+                progress => assert!(matches!(progress, Progress::Waiting)),
+            }
+        };
+        let mut outgoing = SealBatch::new();
+        let outbound = &mut session.outbound;
+        let version = (MessageType::literal("version"), version(b"/batch:1.0/"));
+        let slot = outbound
+            .push_message(&mut outgoing, version.0, &version.1)
+            .unwrap();
+        engine.seal(&mut outgoing);
+        stream.write_all(&handshake.take_output()).unwrap();
+        stream.write_all(outgoing.wire(&slot).unwrap()).unwrap();
+        let mut len = 0;
+        loop {
+            session.inbound.receive(&mut batch, len).unwrap();
+            engine.open(&mut batch);
+            let first = session.inbound.messages(&batch).next();
+            if let Some(first) = first {
+                let (message_type, payload) = first.unwrap();
+                assert_eq!(message_type.name(), "version");
+                let text = String::from_utf8_lossy(payload);
+                assert!(text.contains(user_agent), "{text}");
+                break;
+            }
+            batch.clear();
+            len = stream.read(batch.room(4096)).unwrap();
+            assert!(len > 0, "the node has closed");
+        }
+        batch.clear();
+    }
 }
 
 /// Asserts that a recording of one v2 connection matches its report.

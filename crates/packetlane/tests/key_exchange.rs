@@ -4,8 +4,8 @@ mod common;
 
 use common::{MAGIC, engines};
 use packetlane::bip324::{
-    Connection, ConnectionError, HandshakeConfig, HandshakeError, KeyPool, Keypair, OpenError,
-    PacketKind,
+    Connection, ConnectionError, Handshake, HandshakeConfig, HandshakeError, KeyPool, Keypair,
+    OpenError, PacketKind, Progress,
 };
 use packetlane::{Engine, OpenBatch, SealBatch};
 use std::io::Write;
@@ -209,6 +209,67 @@ fn a_pool_holds_no_more_than_its_capacity() {
         assert!(keys[..i].iter().all(|other| other.public() != key.public()));
     }
     assert_eq!(format!("{pool:?}"), "KeyPool { keys: 0, capacity: 5, .. }");
+}
+
+#[test]
+fn a_pool_computes_as_many_keys_as_were_needed() {
+    let mut pool = KeyPool::new(Engine::best(), 6);
+    let mut left = Vec::new();
+    let mut keys = Vec::new();
+    for _ in 0..14 {
+        keys.push(pool.take_or_compute().unwrap());
+        left.push(pool.len());
+    }
+    assert_eq!(left, [0, 1, 0, 3, 2, 1, 0, 5, 4, 3, 2, 1, 0, 5]);
+    for (i, key) in keys.iter().enumerate() {
+        assert!(keys[..i].iter().all(|other| other.public() != key.public()));
+    }
+    // Without room, too.
+    assert!(KeyPool::new(Engine::best(), 0).take_or_compute().is_ok());
+}
+
+/// Handshakes without connections: with a batch and alone they end alike.
+#[test]
+fn handshakes_take_their_keys_from_a_batch() {
+    for engine in engines() {
+        let config = || HandshakeConfig::random(MAGIC, engine).unwrap();
+        let mut batch = OpenBatch::new();
+        let mut pairs: Vec<_> = (0..9)
+            .map(|_| {
+                let initiator = Handshake::initiator(config()).unwrap();
+                (initiator, Handshake::responder(config()).unwrap())
+            })
+            .collect();
+        for (initiator, responder) in &mut pairs {
+            let bytes = initiator.take_output();
+            let progress = responder.receive_batched(&mut batch, &bytes[..64]);
+            assert!(matches!(progress, Ok(Progress::Waiting)));
+            // What comes meanwhile waits, too.
+            let progress = responder.receive_batched(&mut batch, &bytes[64..]);
+            assert!(matches!(progress, Ok(Progress::Waiting)));
+            assert!(responder.take_output().is_empty());
+            let early = responder.take_keys(&batch).unwrap_err();
+            assert_eq!(early, HandshakeError::Open(OpenError::NotOpened));
+        }
+        engine.open(&mut batch);
+        for (i, (initiator, responder)) in pairs.iter_mut().enumerate() {
+            // One does not take them, and computes its keys alone in the next turn.
+            if i == 4 {
+                let mut next = OpenBatch::new();
+                responder.receive_batched(&mut next, &[]).unwrap();
+            } else {
+                let progress = responder.take_keys(&batch);
+                assert!(matches!(progress, Ok(Progress::Waiting)));
+            }
+            let Ok(Progress::Complete(there)) = initiator.receive(&responder.take_output()) else {
+                panic!("{initiator:?}");
+            };
+            let Ok(Progress::Complete(here)) = responder.receive(&initiator.take_output()) else {
+                panic!("{responder:?}");
+            };
+            assert_eq!(here.id(), there.id());
+        }
+    }
 }
 
 /// Alone or in lanes, a secret key has one encoding, and both sides share one secret.

@@ -1,7 +1,7 @@
 """Messages over asyncio: v2, or v1 with peers that speak only v1.
 
 All connections of an event loop share two batches. One call opens the packets that arrived in a
-turn of the loop, and one call seals those that were sent.
+turn of the loop, and computes the keys of its handshakes; one call seals what was sent.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ class _Turn:
         self.incoming = OpenBatch()
         self.outgoing = SealBatch()
         self.fed: dict[_Connection, Session] = {}
+        #: Handshakes that may wait for their keys.
+        self.handshakes: dict[_Connection, Handshake] = {}
         self.pushed: dict[_Connection, list[Slot]] = {}
 
     @classmethod
@@ -130,7 +132,7 @@ class _Turn:
         return turn
 
     def feed(self, connection: _Connection, session: Session, data: bytes) -> None:
-        if not self.fed:
+        if not self.fed and not self.handshakes:
             connection.loop.call_soon(self.open)
         self.fed[connection] = session
         try:
@@ -140,8 +142,17 @@ class _Turn:
         if self.incoming.bytes_used >= OpenBatch.ENOUGH_BYTES:
             self.open()
 
+    def receive(
+        self, connection: _Connection, handshake: Handshake, data: bytes
+    ) -> Union[Session, V1, None]:
+        if not self.fed and not self.handshakes:
+            connection.loop.call_soon(self.open)
+        self.handshakes[connection] = handshake
+        return handshake.receive(data, self.incoming)
+
     def open(self) -> None:
         fed, self.fed = self.fed, {}
+        handshakes, self.handshakes = self.handshakes, {}
         self.engine.open(self.incoming)
         for connection, session in fed.items():
             try:
@@ -149,7 +160,19 @@ class _Turn:
                     connection.deliver(messages)
             except Error as error:
                 connection.fail(error)
+        complete = []
+        for connection, handshake in handshakes.items():
+            try:
+                progress = handshake.take_keys(self.incoming)
+            except Error as error:
+                connection.fail(error)
+                continue
+            if connection.advance(handshake, progress):
+                complete.append(connection)
         self.incoming.clear()
+        # Packets that came with the handshake. They belong to the next turn.
+        for connection in complete:
+            connection.feed(b"")
 
     def push(
         self, connection: _Connection, session: Session, message_type: str, payload: Buffer
@@ -221,32 +244,24 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.session is not None:
-            self.turn.feed(self, self.session, data)
+            self.feed(data)
         elif self.handshake is None:
             self.receive_v1(data)
         else:
             try:
-                progress = self.handshake.receive(data)
+                progress = self.turn.receive(self, self.handshake, data)
             except Error as error:
                 self.fail(error)
                 return
-            self.write(self.handshake.take_output())
-            if isinstance(progress, Session):
-                self.session = progress
-                self.set_ready()
-                if progress.needs_turn:
-                    self.turn.feed(self, progress, b"")
-            elif isinstance(progress, V1):
-                self.handshake = None
-                self.set_ready()
-                self.receive_v1(progress.received)
+            if self.advance(self.handshake, progress):
+                self.feed(b"")
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         # First, because a lost transport must not be aborted.
         self.lost.set_result(None)
         if self.close_timer is not None:
             self.close_timer.cancel()
-        if self in self.turn.fed:
+        if self in self.turn.fed or self in self.turn.handshakes:
             self.turn.open()
         self.turn.pushed.pop(self, None)
         if self.handshake is not None and self.session is None:
@@ -266,6 +281,23 @@ class _Connection(asyncio.Protocol):
         self.writable.set()
 
     # Called by the turn and the two streams.
+
+    def feed(self, data: bytes) -> None:
+        if self.session is not None:
+            self.turn.feed(self, self.session, data)
+
+    def advance(self, handshake: Handshake, progress: Union[Session, V1, None]) -> bool:
+        """Sends what the handshake has to send. Returns whether packets came with its last bytes."""
+        self.write(handshake.take_output())
+        if isinstance(progress, Session):
+            self.session = progress
+            self.set_ready()
+            return progress.needs_turn
+        if isinstance(progress, V1):
+            self.handshake = None
+            self.set_ready()
+            self.receive_v1(progress.received)
+        return False
 
     def set_ready(self) -> None:
         if not self.ready.done():

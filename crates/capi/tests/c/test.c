@@ -93,6 +93,7 @@ static void engines(void) {
     packetlane_session_free(NULL);
     packetlane_seal_batch_free(NULL);
     packetlane_open_batch_free(NULL);
+    packetlane_key_pool_free(NULL);
     packetlane_quic_secret_free(NULL);
     packetlane_quic_sealer_free(NULL);
     packetlane_quic_opener_free(NULL);
@@ -225,6 +226,73 @@ static void handshakes(void) {
 
 static packetlane_seal_batch *outgoing;
 static packetlane_open_batch *incoming;
+
+/* The keys of several handshakes are computed together. */
+static void handshakes_in_a_batch(void) {
+    enum { COUNT = 9 };
+    packetlane_handshake_config config;
+    packetlane_handshake *from[COUNT], *to[COUNT];
+    packetlane_key_pool *pool = NULL;
+    packetlane_progress progress;
+    const uint8_t *bytes;
+    size_t len;
+    OK(packetlane_handshake_config_init(&config, sizeof config));
+    IS_NULL("engine", packetlane_key_pool_new(NULL, 4, &pool));
+    IS_NULL("pool", packetlane_key_pool_new(engine, 4, NULL));
+    OK(packetlane_key_pool_new(engine, 4, &pool));
+    FAILS(ZERO_MAGIC, packetlane_handshake_initiator_from(engine, &config, pool, from));
+    memcpy(config.magic, MAGIC, 4);
+    IS_NULL("pool", packetlane_handshake_initiator_from(engine, &config, NULL, from));
+    for (int i = 0; i < COUNT; i++) {
+        OK(packetlane_handshake_initiator_from(engine, &config, pool, &from[i]));
+        OK(packetlane_handshake_responder(engine, &config, &to[i]));
+    }
+    packetlane_key_pool_free(pool);
+    IS_NULL("batch", packetlane_handshake_receive_batched(to[0], NULL, NULL, 0, &progress));
+    IS_NULL("batch", packetlane_handshake_take_keys(to[0], NULL, &progress));
+    IS_NULL("progress", packetlane_handshake_take_keys(to[0], incoming, NULL));
+    for (int turn = 0; turn < 2; turn++) {
+        packetlane_handshake **sends = turn == 0 ? from : to, **receives = turn == 0 ? to : from;
+        for (int i = 0; i < COUNT; i++) {
+            OK(packetlane_handshake_output(sends[i], &bytes, &len));
+            /* The last one receives its bytes in the batch's room. */
+            if (i == COUNT - 1) {
+                uint8_t *room;
+                OK(packetlane_open_batch_room(incoming, len, &room));
+                memcpy(room, bytes, len);
+                bytes = room;
+            }
+            OK(packetlane_handshake_receive_batched(receives[i], incoming, bytes, len, &progress));
+            IS(progress == PACKETLANE_WAITING);
+            FAILS(NOT_OPENED, packetlane_handshake_take_keys(receives[i], incoming, &progress));
+        }
+        OK(packetlane_open_batch_open(incoming, engine));
+        for (int i = 0; i < COUNT; i++) {
+            /* The first one does not take its keys, and computes them itself. */
+            if (i > 0) {
+                OK(packetlane_handshake_take_keys(receives[i], incoming, &progress));
+                IS(progress == (turn == 0 ? PACKETLANE_WAITING : PACKETLANE_COMPLETE));
+            }
+        }
+        OK(packetlane_open_batch_clear(incoming));
+        OK(packetlane_handshake_receive(receives[0], NULL, 0, &progress));
+        IS(progress == (turn == 0 ? PACKETLANE_WAITING : PACKETLANE_COMPLETE));
+    }
+    for (int i = 0; i < COUNT; i++) {
+        IS(carry(from[i], to[i]) == PACKETLANE_COMPLETE);
+        packetlane_session *a, *b;
+        OK(packetlane_handshake_take_session(from[i], &a));
+        OK(packetlane_handshake_take_session(to[i], &b));
+        uint8_t one[32], other[32];
+        OK(packetlane_session_id(a, one));
+        OK(packetlane_session_id(b, other));
+        IS(memcmp(one, other, 32) == 0);
+        packetlane_session_free(a);
+        packetlane_session_free(b);
+        packetlane_handshake_free(from[i]);
+        packetlane_handshake_free(to[i]);
+    }
+}
 
 /* Copies the sealed packets of a slot. */
 static size_t sealed(const packetlane_slot *slot, uint8_t *copy) {
@@ -671,6 +739,7 @@ int main(void) {
     statuses();
     engines();
     handshakes();
+    handshakes_in_a_batch();
     sessions();
     quic();
     v1();

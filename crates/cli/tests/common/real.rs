@@ -131,6 +131,13 @@ impl Node {
             thread::sleep(Duration::from_millis(600));
         }
     }
+
+    /// Waits as long as btcd needs between handshakes with different networks: it takes 20 a second.
+    pub(crate) fn pause_between_networks(&self) {
+        if self.software == Software::Btcd {
+            thread::sleep(Duration::from_millis(60));
+        }
+    }
 }
 
 impl Drop for Node {

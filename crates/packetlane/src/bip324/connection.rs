@@ -226,10 +226,15 @@ impl Connection {
     /// Takes the keys of the handshake, if the batch has computed them, and goes on.
     fn take_keys(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
         if let Stage::Handshake(handshake) = &mut self.stage {
-            let session = handshake.take_keys(batch.exchanges(), batch.arena().turn())?;
+            let progress = handshake.take_keys(batch);
             self.outbox.push_bytes(&handshake.take_output());
-            if let Some(session) = session {
-                self.stage = Stage::Session(session);
+            match progress {
+                Err(HandshakeError::Open(OpenError::NotOpened)) => {
+                    return Err(OpenError::NotOpened);
+                }
+                Ok(Progress::Complete(session)) => self.stage = Stage::Session(session),
+                // An error is returned by the next `receive`, which has pending input then.
+                _ => {}
             }
         }
         Ok(())

@@ -24,6 +24,7 @@ use super::packet::{
     LENGTH_LEN, MAX_CONTENTS_LEN, MAX_GARBAGE_LEN, OVERHEAD, PacketKind, TERMINATOR_LEN,
 };
 use super::session::Session;
+use crate::batch::OpenBatch;
 use crate::engine::Engine;
 use crate::key_exchange::{ELLSWIFT_LEN, Encoded, KeyExchange, KeyExchanges, Role};
 use alloc::boxed::Box;
@@ -55,8 +56,8 @@ pub struct HandshakeConfig {
     /// A key that was computed before, for this connection alone: of a
     /// [`KeyPool`](super::KeyPool). The handshake uses it instead of `secret` and `auxiliary`.
     pub keypair: Option<Keypair>,
-    /// Whether a [`Connection`](super::Connection) computes its key exchange together with those of
-    /// the other connections in its batch, in lanes, which takes half the time for some handshakes
+    /// Whether a [`Connection`](super::Connection) calls [`Handshake::receive_batched`], which computes
+    /// its key exchange together with those of the other connections in its batch, in lanes, which takes half the time for some handshakes
     /// per turn. An event loop must then call [`Connection::next_packet`](super::Connection::next_packet)
     /// or its likes in every turn, also during the handshake. Off by default.
     pub batched: bool,
@@ -97,30 +98,35 @@ impl HandshakeConfig {
         config
     }
 
-    /// Creates a configuration with secrets and garbage from the operating system's random number
-    /// generator (feature `std`). The garbage is 0 to 4094 bytes long, each length equally likely:
-    /// btcd up to 0.26 refuses 4095.
+    /// Creates a configuration with secrets from the operating system's random number generator, and
+    /// with random garbage: a ChaCha20 stream under a key from there (feature `std`). The garbage is 0
+    /// to 4094 bytes long, each length equally likely: btcd up to 0.26 refuses 4095.
     ///
     /// # Errors
     ///
     /// [`HandshakeError::NoEntropy`] if the operating system returns no random bytes.
     #[cfg(feature = "std")]
     pub fn random(magic: [u8; 4], engine: Engine) -> Result<Self, HandshakeError> {
-        fn fill(bytes: &mut [u8]) -> Result<(), HandshakeError> {
-            getrandom::fill(bytes).map_err(|_| HandshakeError::NoEntropy)
-        }
-        let mut config = Self::new(magic, engine, [0; 32], [0; 32]);
-        fill(&mut **config.secret)?;
-        fill(&mut **config.auxiliary)?;
-        let mut length = MAX_GARBAGE_LEN;
-        while length == MAX_GARBAGE_LEN {
-            let mut bytes = [0; 2];
-            fill(&mut bytes)?;
-            // 4096 divides 65536, so all lengths are equally likely.
-            length = usize::from(u16::from_le_bytes(bytes)) % (MAX_GARBAGE_LEN + 1);
-        }
-        config.garbage = alloc::vec![0; length];
-        fill(&mut config.garbage)?;
+        // One system call. The kernel takes longer for the garbage than all else here.
+        let mut random = Zeroizing::new([[0; 32]; 3]);
+        getrandom::fill(random.as_flattened_mut()).map_err(|_| HandshakeError::NoEntropy)?;
+        let mut config = Self::new(magic, engine, random[0], random[1]);
+        let stream = |block, bytes: &mut [u8]| {
+            let kernels = engine.backend().kernels();
+            kernels.chacha20(&random[2], &[0; 12], block, bytes);
+        };
+        let mut lengths = [0; 64];
+        stream(0, &mut lengths);
+        // 4096 divides 65536, so all lengths are equally likely. All 32 numbers are 4095 once in
+        // 2^384 times.
+        let length = lengths
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|bytes| usize::from(u16::from_le_bytes(*bytes)) % (MAX_GARBAGE_LEN + 1))
+            .find(|length| *length < MAX_GARBAGE_LEN);
+        config.garbage = alloc::vec![0; length.unwrap_or(0)];
+        stream(1, &mut config.garbage);
         Ok(config)
     }
 }
@@ -163,7 +169,7 @@ enum State {
         turn: u64,
         index: usize,
     },
-    /// To report an error.
+    /// To report an error once more.
     Failed(HandshakeError),
     /// Garbage, then its terminator.
     Garbage {
@@ -288,8 +294,25 @@ impl Handshake {
         self.receive_in(bytes, None)
     }
 
-    /// Like [`Handshake::receive`]. With the key exchanges of a turn, and the turn's number, the keys
-    /// are computed with the others of the turn: call [`Handshake::take_keys`] after that.
+    /// Like [`Handshake::receive`], but adds the key exchange to `batch`, where it waits for those of
+    /// other handshakes: [`Engine::open`] computes all of them together, in lanes. Then
+    /// [`Handshake::take_keys`] goes on, before the batch is cleared; otherwise the handshake computes
+    /// its keys alone in the next turn.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Handshake::receive`].
+    pub fn receive_batched(
+        &mut self,
+        batch: &mut OpenBatch,
+        bytes: &[u8],
+    ) -> Result<Progress, HandshakeError> {
+        let (arena, exchanges) = batch.arena_and_exchanges();
+        self.receive_in(bytes, Some((exchanges, arena.turn())))
+    }
+
+    /// Like [`Handshake::receive`] without the key exchanges of a turn and the turn's number, and like
+    /// [`Handshake::receive_batched`] with them.
     pub(super) fn receive_in(
         &mut self,
         bytes: &[u8],
@@ -534,41 +557,32 @@ impl Handshake {
         }
     }
 
-    /// Takes the keys that a turn has computed, if the handshake waits for them, and goes on. Returns
-    /// the session if that completes it, which happens if everything came with the peer's key. An
-    /// error is returned by the next [`Handshake::receive_in`], which then has
-    /// [pending input](Self::has_pending_input).
+    /// Takes the keys that `batch` has computed, if the handshake waits for them, and goes on. It is
+    /// complete then if everything else came with the peer's key.
     ///
     /// # Errors
     ///
-    /// [`OpenError::NotOpened`] if the turn has not computed the keys yet.
-    pub(super) fn take_keys(
-        &mut self,
-        exchanges: &KeyExchanges,
-        now: u64,
-    ) -> Result<Option<Box<Session>>, OpenError> {
+    /// [`OpenError::NotOpened`] as [`HandshakeError::Open`] if [`Engine::open`] has not computed the
+    /// keys yet. Otherwise as for [`Handshake::receive`], which then returns the error once more.
+    pub fn take_keys(&mut self, batch: &OpenBatch) -> Result<Progress, HandshakeError> {
         let State::Keys { turn, index, .. } = self.state else {
-            return Ok(None);
+            return Ok(Progress::Waiting);
         };
-        if turn != now {
-            return Ok(None);
+        if turn != batch.arena().turn() {
+            return Ok(Progress::Waiting);
         }
-        let exchange = exchanges.get(index).ok_or(OpenError::NotOpened)?;
+        let exchange = batch.exchanges().get(index).ok_or(OpenError::NotOpened)?;
         if self.keypair.is_none() {
             self.send(&exchange.ours);
         }
         let begun = self.begin_encryption(&exchange.shared);
-        match begun.and_then(|()| self.advance(None)) {
-            Ok(Progress::Complete(session)) => {
-                self.state = State::Ended;
-                Ok(Some(session))
-            }
-            Ok(_) => Ok(None),
-            Err(error) => {
-                self.state = State::Failed(error);
-                Ok(None)
-            }
+        let progress = begun.and_then(|()| self.advance(None));
+        match &progress {
+            Ok(Progress::Waiting) => {}
+            Ok(_) => self.state = State::Ended,
+            Err(error) => self.state = State::Failed(*error),
         }
+        progress
     }
 
     /// Whether the next [`Handshake::receive_in`] needs no bytes.

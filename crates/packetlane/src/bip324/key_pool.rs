@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 /// key is about half of the work of a handshake; in lanes it takes less than half of its CPU time (Zen
 /// 3, 64 keys at a time). A key is used once, and wiped.
 ///
-/// After a `fork` both processes have the same keys: create the pool afterwards.
+/// After a `fork` both processes have the same keys, so the child's pool drops them.
 ///
 /// ```
 /// use packetlane::Engine;
@@ -34,6 +34,11 @@ pub struct KeyPool {
     engine: Engine,
     keys: Vec<Keypair>,
     capacity: usize,
+    /// How many [`KeyPool::take_or_compute`] computes next.
+    at_once: usize,
+    /// The id of the process that computed the keys.
+    #[cfg(unix)]
+    process: u32,
 }
 
 impl KeyPool {
@@ -44,13 +49,42 @@ impl KeyPool {
             engine,
             keys: Vec::new(),
             capacity,
+            at_once: 1,
+            #[cfg(unix)]
+            process: std::process::id(),
         }
     }
 
     /// Takes a key. `None` if the pool is empty: the handshake then computes one itself.
     #[must_use]
     pub fn take(&mut self) -> Option<Keypair> {
+        self.drop_after_fork();
         self.keys.pop()
+    }
+
+    /// Takes a key. If the pool is empty, it first computes twice as many as the last time, up to its
+    /// capacity: for programs that cannot fill it in idle time. One key is computed for who needs one,
+    /// and at most as many are left over as were used.
+    ///
+    /// # Errors
+    ///
+    /// As for [`KeyPool::fill`].
+    pub fn take_or_compute(&mut self) -> Result<Keypair, HandshakeError> {
+        loop {
+            if let Some(key) = self.take() {
+                return Ok(key);
+            }
+            self.compute(self.at_once)?;
+            self.at_once = self.capacity.min(2 * self.at_once).max(1);
+        }
+    }
+
+    fn drop_after_fork(&mut self) {
+        #[cfg(unix)]
+        if self.process != std::process::id() {
+            self.process = std::process::id();
+            self.keys.clear();
+        }
     }
 
     /// Returns the number of keys.
@@ -87,7 +121,11 @@ impl KeyPool {
     ///
     /// As for [`KeyPool::fill`].
     pub fn add(&mut self, count: usize) -> Result<(), HandshakeError> {
-        let count = count.min(self.missing());
+        self.drop_after_fork();
+        self.compute(count.min(self.missing()))
+    }
+
+    fn compute(&mut self, count: usize) -> Result<(), HandshakeError> {
         let random = || -> Result<Secret, HandshakeError> {
             let mut bytes = Box::new(Zeroizing::new([0; 32]));
             getrandom::fill(&mut **bytes).map_err(|_| HandshakeError::NoEntropy)?;
