@@ -250,10 +250,12 @@ impl Worker {
             self.turns.calls += 1;
             self.reactor.wait(&mut events, wait)?;
             if may_wait && is_short_of_keys && events.is_empty() {
+                let before = Instant::now();
                 // Without entropy there is no pool; the handshakes say why they fail.
                 if self.keys.add(KEYS_AT_ONCE).is_err() {
                     self.keys = KeyPool::new(self.settings.engine, 0);
                 }
+                self.turns.encryption += before.elapsed();
             }
             for event in &events {
                 self.mark(event);

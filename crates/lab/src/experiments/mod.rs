@@ -36,6 +36,7 @@ mod quic {
 
 #[cfg(feature = "rivals")]
 mod gateway {
+    pub(super) mod connections;
     pub(super) mod cost;
     pub(super) mod latency;
     pub(super) mod scale;
@@ -88,6 +89,8 @@ pub static ALL: &[&Experiment] = &[
     &gateway::sleep::EXPERIMENT,
     #[cfg(feature = "rivals")]
     &gateway::scale::EXPERIMENT,
+    #[cfg(feature = "rivals")]
+    &gateway::connections::EXPERIMENT,
     #[cfg(feature = "cuda")]
     &gpu::kernel::EXPERIMENT,
     #[cfg(feature = "cuda")]
@@ -116,6 +119,8 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("gateway.sleep", "rivals"),
     #[cfg(not(feature = "rivals"))]
     ("gateway.scale", "rivals"),
+    #[cfg(not(feature = "rivals"))]
+    ("gateway.connections", "rivals"),
     #[cfg(not(feature = "cuda"))]
     ("gpu.kernel", "cuda"),
     #[cfg(not(feature = "cuda"))]

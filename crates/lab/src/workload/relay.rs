@@ -143,8 +143,68 @@ struct End {
     is_ready: bool,
 }
 
+/// Connections at a rate that send 64 random bytes and end.
+pub(crate) struct Strangers {
+    to: SocketAddr,
+    /// Where nobody else answers them.
+    listener: Option<TcpListener>,
+    every: Duration,
+    /// When the next one connects: from the first step on.
+    due: Option<Instant>,
+    open: VecDeque<std::net::TcpStream>,
+    rng: StdRng,
+}
+
+impl Strangers {
+    /// So many that one has time to get its answer.
+    const OPEN: usize = 16;
+
+    /// Strangers of a proxy.
+    pub(crate) fn of(to: SocketAddr, per_second: f64) -> Self {
+        Self {
+            to,
+            listener: None,
+            every: Duration::from_secs_f64(1.0 / per_second),
+            due: None,
+            open: VecDeque::new(),
+            rng: StdRng::seed_from_u64(64),
+        }
+    }
+
+    /// The same work for this thread, but none for a proxy.
+    pub(crate) fn of_nobody(per_second: f64) -> Self {
+        let listener = node();
+        let address = listener.local_addr().expect("a listener");
+        Self {
+            listener: Some(listener),
+            ..Self::of(address, per_second)
+        }
+    }
+
+    /// Connects those that are due, and ends as many.
+    fn step(&mut self, now: Instant) {
+        let due = self.due.get_or_insert(now);
+        while *due <= now {
+            let mut stranger = connect_from(Ipv4Addr::new(127, 1, 2, 1), self.to);
+            let mut bytes = [0; 64];
+            self.rng.fill_bytes(&mut bytes);
+            stranger.write_all(&bytes).expect("the proxy reads");
+            if let Some(listener) = &self.listener {
+                listener.accept().expect("the stranger has connected");
+            }
+            self.open.push_back(stranger);
+            if self.open.len() > Self::OPEN {
+                self.open.pop_front();
+            }
+            *due += self.every;
+        }
+    }
+}
+
 /// Peers and node around a proxy.
 pub(crate) struct Relay {
+    /// Who else connects.
+    pub(crate) strangers: Option<Strangers>,
     engine: Engine,
     poll: Poll,
     events: Events,
@@ -242,6 +302,7 @@ impl Relay {
             }
         }
         Self {
+            strangers: None,
             engine,
             poll,
             events: Events::with_capacity(1024),
@@ -286,6 +347,9 @@ impl Relay {
                     let gap = -(1.0 - self.rng.random_range(0.0..1.0_f64)).ln() / rate;
                     rate_due += Duration::from_secs_f64(gap);
                 }
+            }
+            if let Some(strangers) = &mut self.strangers {
+                strangers.step(now);
             }
             self.send(&mut sending);
             if on_their_way == 0 && !goes_on {
@@ -451,7 +515,34 @@ pub(crate) fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::net::TcpStrea
     std::net::TcpStream::from(socket)
 }
 
-/// Connects a peer from an address and sends its number, since only then the proxy connects to the node.
+/// A peer's first message, with its number: only then the proxy connects to the node.
+pub(crate) struct Hello(Message);
+
+impl Hello {
+    pub(crate) fn new(number: usize) -> Self {
+        let number = (number as u64).to_le_bytes().to_vec();
+        let payload = [number, vec![0; 82]].concat();
+        Self(Message::new(MessageType::literal("version"), payload))
+    }
+
+    pub(crate) fn push(&self, peer: &mut Connection, outgoing: &mut SealBatch) {
+        let Self(message) = self;
+        peer.push_message(outgoing, message.message_type, &message.payload)
+            .expect("a message");
+    }
+
+    /// Accepts the proxy's connection to the node, and reads the message.
+    pub(crate) fn accept(&self, node: &TcpListener) -> std::net::TcpStream {
+        let (mut at_node, _) = node.accept().expect("the proxy connects");
+        at_node.set_read_timeout(Some(LIMIT)).expect("a socket");
+        let mut wire = vec![0; self.0.wire.len()];
+        at_node.read_exact(&mut wire).expect("the first message");
+        assert!(wire == self.0.wire, "a message that was not sent");
+        at_node
+    }
+}
+
+/// Connects a peer from an address and sends its number.
 pub(crate) fn connect(
     engine: Engine,
     speak: Peers,
@@ -462,14 +553,10 @@ pub(crate) fn connect(
     let mut peer = connect_from(from, proxy);
     peer.set_nodelay(true).expect("a socket");
     peer.set_read_timeout(Some(LIMIT)).expect("a socket");
-    let number = (number as u64).to_le_bytes().to_vec();
-    let hello = Message::new(
-        MessageType::literal("version"),
-        [number, vec![0; 82]].concat(),
-    );
+    let hello = Hello::new(number);
     let transport = match speak {
         Peers::V1 => {
-            peer.write_all(&hello.wire).expect("the proxy reads");
+            peer.write_all(&hello.0.wire).expect("the proxy reads");
             Transport::V1
         }
         Peers::V2 => {
@@ -478,9 +565,7 @@ pub(crate) fn connect(
             let (mut incoming, mut outgoing) = (OpenBatch::new(), SealBatch::new());
             loop {
                 if connection.session().is_some() {
-                    connection
-                        .push_message(&mut outgoing, hello.message_type, &hello.payload)
-                        .expect("a message");
+                    hello.push(&mut connection, &mut outgoing);
                 }
                 engine.seal(&mut outgoing);
                 let write = |pieces: &[IoSlice<'_>]| peer.write_vectored(pieces);
@@ -500,12 +585,7 @@ pub(crate) fn connect(
             Transport::V2(Box::new(connection))
         }
     };
-    let (mut at_node, _) = node.accept().expect("the proxy connects");
-    at_node.set_read_timeout(Some(LIMIT)).expect("a socket");
-    let mut wire = vec![0; hello.wire.len()];
-    at_node.read_exact(&mut wire).expect("the first message");
-    assert!(wire == hello.wire, "a message that was not sent");
-    [(peer, transport), (at_node, Transport::V1)]
+    [(peer, transport), (hello.accept(node), Transport::V1)]
 }
 
 #[cfg(test)]
