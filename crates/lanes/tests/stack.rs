@@ -136,6 +136,64 @@ fn no_state_of_poly1305_is_left_on_the_stack() {
     });
 }
 
+/// The secret key, as its bytes and as a number, and the number whose digits are the comb's.
+fn forms(secret: &[u8; 32]) -> [[u64; 4]; 3] {
+    let of = |from: fn([u8; 8]) -> u64, bytes: &[u8; 32]| {
+        let (chunks, _) = bytes.as_chunks::<8>();
+        core::array::from_fn(|i| from(chunks[i]))
+    };
+    let mut number: [u64; 4] = of(u64::from_be_bytes, secret);
+    number.reverse();
+    // (secret + 2^256 - 1) / 2 for an odd secret below n: the last bit of the sum falls away, and n is
+    // never added.
+    let mut digits = [0; 4];
+    for (i, digit) in digits.iter_mut().enumerate() {
+        let above = number.get(i + 1).copied().unwrap_or(1);
+        *digit = number[i] >> 1 | above << 63;
+    }
+    [of(u64::from_ne_bytes, secret), number, digits]
+}
+
+#[inline(never)]
+fn run_curve(backend: Backend, secrets: &[&[u8; 32]], shares: bool) {
+    let kernels = backend.kernels();
+    if shares {
+        let encodings: Vec<_> = secrets.iter().map(|_| &[0x5a; 64]).collect();
+        kernels.shared_x(secrets, &encodings, &mut vec![[0; 32]; secrets.len()]);
+    } else {
+        let mut keys = vec![packetlane_lanes::PublicKey::default(); secrets.len()];
+        kernels.public_keys(secrets, &mut keys);
+    }
+}
+
+#[test]
+fn no_secret_key_is_left_on_the_stack() {
+    on_a_thread(|stack| {
+        let keys: Vec<[u8; 32]> = (0..9_u8)
+            .map(|key| {
+                core::array::from_fn(|i| (i as u8).wrapping_mul(23) ^ key.wrapping_mul(7) | 1)
+            })
+            .collect();
+        for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+            for count in [1, 8, 9] {
+                for shares in [false, true] {
+                    let secrets: Vec<_> = keys[..count].iter().collect();
+                    run_curve(*backend, &secrets, shares);
+                    read_stack(stack);
+                    for (number, key) in keys[..count].iter().enumerate() {
+                        for (form, [a, b, c, d]) in forms(key).into_iter().enumerate() {
+                            assert!(
+                                !stack.windows(4).any(|words| words == [d, c, b, a]),
+                                "{backend:?} {count} shares={shares}: form {form} of key {number}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
 /// The search finds a state that was moved.
 #[test]
 fn a_planted_state_is_found() {

@@ -282,6 +282,51 @@ fn a_handshake_that_ends_early_wipes_its_secrets() {
     }
 }
 
+/// Handshakes whose keys a batch computes: as many as two vectors hold, so that some run in lanes and
+/// some alone. The batch grows, and is dropped at each stage.
+#[test]
+fn a_batch_of_handshakes_wipes_its_keys() {
+    const COUNT: u64 = 17;
+    let theirs = Keypair::new(&[7; 32], &[8; 32]).unwrap();
+    let first = [&theirs.public()[..], &[9; 100]].concat();
+    let configs: Vec<_> = (0..COUNT)
+        .map(|seed| common::config(engine(), seed))
+        .collect();
+    let shared = configs.iter().map(|config| {
+        let pair = Keypair::new(&config.secret, &config.auxiliary).unwrap();
+        pair.shared_secret(theirs.public(), Role::Responder)
+    });
+    let shared: Vec<_> = shared.collect();
+    let mut secrets: Vec<&[u8]> = Vec::new();
+    for (config, shared) in configs.iter().zip(&shared) {
+        secrets.extend([&config.secret[..], &config.auxiliary[..], &shared[..]]);
+    }
+    for end in 0..4 {
+        let configs = configs.clone();
+        let seen = seen_in(&secrets, || {
+            let mut batch = OpenBatch::new();
+            let all = configs.into_iter().map(|config| {
+                let mut handshake = Handshake::responder(config).unwrap();
+                let progress = handshake.receive_batched(&mut batch, &first);
+                assert!(matches!(progress, Ok(Progress::Waiting)));
+                handshake
+            });
+            let mut all: Vec<_> = all.collect();
+            if end > 0 {
+                engine().open(&mut batch);
+            }
+            for handshake in all.iter_mut().take(if end > 1 { 12 } else { 0 }) {
+                handshake.take_keys(&batch).unwrap();
+                assert!(handshake.has_keys());
+            }
+            if end > 2 {
+                batch.clear();
+            }
+        });
+        assert_eq!(seen.iter().sum::<usize>(), 0, "{end}: {seen:?}");
+    }
+}
+
 /// Moves a value through a box and a growing vector: both free its old place.
 fn moved<T>(value: T) -> T {
     let mut list = Vec::with_capacity(1);

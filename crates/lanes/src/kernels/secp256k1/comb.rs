@@ -5,7 +5,7 @@ use super::ladder::Digits;
 use super::point::{Point, add, add_complete};
 use super::scalar::{COMB_GROUPS, Digit, comb_digits};
 use super::words::{ONE, Words, ZERO};
-use crate::wipe::overwrite;
+use crate::wipe::{overwrite, overwrite_frames};
 
 /// Entry j of group i is (2 j + 1) 16^i G, as (x, y): 32 KiB. The file has little-endian numbers; a
 /// test computes them again.
@@ -45,6 +45,7 @@ pub(crate) fn multiply_generator<F: Field>(f: F, secrets: &[&[u8; 32]]) -> Point
         }
         overwrite(&mut of_secret, [Digit::default(); COMB_GROUPS]);
     }
+    overwrite_frames();
     let [x, y] = multiple(f, 0, &digits[0]);
     let mut sum = Point {
         x,

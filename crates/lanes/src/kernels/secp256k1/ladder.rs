@@ -5,7 +5,7 @@ use super::field::{Field, MAX_LANES, negate_where};
 use super::point::{BETA, Point, add, add_complete, double};
 use super::scalar::{Digit, LADDER_GROUPS, ladder_digits};
 use super::words::ONE;
-use crate::wipe::overwrite;
+use crate::wipe::{overwrite, overwrite_frames};
 
 /// A fraction in each lane.
 pub(crate) struct Fraction<F: Field> {
@@ -149,6 +149,7 @@ pub(crate) fn x_only<F: Field>(
         }
         overwrite(&mut parts, [[Digit::default(); LADDER_GROUPS]; 2]);
     }
+    overwrite_frames();
 
     let (table, z) = Table::new(f, f.multiply(curve, &x.numerator), f.square(curve));
     let top = LADDER_GROUPS - 1;

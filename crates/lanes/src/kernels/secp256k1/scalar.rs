@@ -87,6 +87,9 @@ pub(crate) const COMB_GROUPS: usize = 64;
 /// (secret - 1 - lambda) / 2 is split into s1 + s2 lambda, both between -2^128 and 2^128 (in fact
 /// below 2^127.4), and v = s + 2^131 stands for V = 2s + 1. So both V are odd and |V| < 2^129: this is
 /// what [`x_only`](super::ladder::x_only) needs to know which of its additions can be incomplete.
+///
+/// Not inlined: [`overwrite_frames`](crate::wipe::overwrite_frames) wipes what is left of the numbers.
+#[inline(never)]
 pub(crate) fn ladder_digits(secret: &[u8; 32]) -> [[Digit; LADDER_GROUPS]; 2] {
     let secret = words::from_bytes(secret);
     let s = halve_modulo(&add_modulo(&secret, &MINUS_ONE_MINUS_LAMBDA, &N), &N);
@@ -101,7 +104,8 @@ pub(crate) fn ladder_digits(secret: &[u8; 32]) -> [[Digit; LADDER_GROUPS]; 2] {
     })
 }
 
-/// The digits of a number that is `secret` modulo n, the least significant first.
+/// The digits of a number that is `secret` modulo n, the least significant first. Not inlined, either.
+#[inline(never)]
 pub(crate) fn comb_digits(secret: &[u8; 32]) -> [Digit; COMB_GROUPS] {
     let secret = words::from_bytes(secret);
     let v = halve_modulo(&add_modulo(&secret, &ALL_ONES, &N), &N);
