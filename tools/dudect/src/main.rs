@@ -5,11 +5,10 @@
 //! `open_forged` compares a tag that is wrong in its first byte with one that is wrong in its last
 //! byte. `planted_leak` compares tags with an early exit and must give a large t.
 
+use dudect::{BATCH, GcmPackets, LOCKSTEP, LONG, Packets, secret_keys};
 use dudect_bencher::rand::{Rng, RngExt};
 use dudect_bencher::{BenchRng, Class, CtRunner, ctbench_main};
-use packetlane_lanes::{
-    AesKey, Backend, GcmKey, Job, Kernels, Key, MAX_KEY_LANES, Outcome, PublicKey, TAG_LEN, Work,
-};
+use packetlane_lanes::{AesKey, Backend, Kernels, MAX_KEY_LANES, PublicKey, TAG_LEN};
 use std::cell::RefCell;
 use std::hint::black_box;
 
@@ -18,15 +17,6 @@ const SAMPLES: usize = 1_500_000;
 
 /// The same for secp256k1, whose calls take ten times as long.
 const CURVE_SAMPLES: usize = 150_000;
-
-/// The batch: number of packets, and their length in bytes.
-const BATCH: (usize, usize) = (64, 61);
-
-/// Packets of a few blocks, in lockstep: number and length in bytes.
-const LOCKSTEP: (usize, usize) = (64, 250);
-
-/// A single packet, spread over all lanes: number and length in bytes.
-const LONG: (usize, usize) = (1, 1500);
 
 /// A secret at a fixed address, whatever its class, so that caches cannot distinguish the classes.
 struct Secrets {
@@ -92,58 +82,6 @@ fn time_samples<S>(
         } else {
             runner.run_one(class, call);
         }
-    }
-}
-
-struct Packets {
-    bytes: Vec<u8>,
-    keys: Vec<Key>,
-    jobs: Vec<Job>,
-    outcomes: Vec<Outcome>,
-}
-
-impl Packets {
-    fn new((count, len): (usize, usize)) -> Self {
-        let job = |i: usize| Job {
-            text: (i * (len + TAG_LEN)) as u32,
-            text_len: len as u32,
-            key: i,
-            ..Job::default()
-        };
-        Self {
-            bytes: vec![0; count * (len + TAG_LEN)],
-            keys: vec![[0; 32]; count],
-            jobs: (0..count).map(job).collect(),
-            outcomes: vec![Outcome::Pending; count],
-        }
-    }
-
-    /// Copies keys and texts, in this order, from `secret`.
-    fn fill(&mut self, secret: &[u8]) {
-        let (keys, texts) = secret.split_at(32 * self.keys.len());
-        self.keys.as_flattened_mut().copy_from_slice(keys);
-        let len = self.jobs[0].text_len as usize;
-        for (job, text) in self.jobs.iter().zip(texts.chunks(len)) {
-            self.bytes[job.text as usize..][..len].copy_from_slice(text);
-        }
-    }
-
-    fn seal(&mut self, backend: Backend) {
-        backend.kernels().seal(Work {
-            bytes: &mut self.bytes,
-            keys: &self.keys,
-            jobs: &self.jobs,
-            outcomes: &mut self.outcomes,
-        });
-    }
-
-    fn open(&mut self, backend: Backend) {
-        backend.kernels().open(Work {
-            bytes: &mut self.bytes,
-            keys: &self.keys,
-            jobs: &self.jobs,
-            outcomes: &mut self.outcomes,
-        });
     }
 }
 
@@ -227,65 +165,6 @@ fn poly1305(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Bench
     });
 }
 
-/// AES-GCM packets under one key.
-struct GcmPackets {
-    packets: Packets,
-    key: GcmKey,
-}
-
-impl GcmPackets {
-    fn new(shape: (usize, usize)) -> Self {
-        let mut packets = Packets::new(shape);
-        packets.jobs.iter_mut().for_each(|job| job.key = 0);
-        // A different nonce for each packet, because all share one key.
-        for (i, job) in packets.jobs.iter_mut().enumerate() {
-            job.nonce[0] = i as u8;
-        }
-        let key = GcmKey::aes128(&[0; 16]);
-        Self { packets, key }
-    }
-
-    /// Copies the key and the texts, in this order, from `secret`.
-    fn fill(&mut self, secret: &[u8]) {
-        let (key, texts) = secret.split_first_chunk().expect("longer than a key");
-        self.key = GcmKey::aes128(key);
-        let len = self.packets.jobs[0].text_len as usize;
-        for (job, text) in self.packets.jobs.iter().zip(texts.chunks(len)) {
-            self.packets.bytes[job.text as usize..][..len].copy_from_slice(text);
-        }
-    }
-
-    fn seal(&mut self, backend: Backend) {
-        let Packets {
-            bytes,
-            jobs,
-            outcomes,
-            ..
-        } = &mut self.packets;
-        backend.kernels().gcm_seal(Work {
-            bytes,
-            keys: &[&self.key],
-            jobs,
-            outcomes,
-        });
-    }
-
-    fn open(&mut self, backend: Backend) {
-        let Packets {
-            bytes,
-            jobs,
-            outcomes,
-            ..
-        } = &mut self.packets;
-        backend.kernels().gcm_open(Work {
-            bytes,
-            keys: &[&self.key],
-            jobs,
-            outcomes,
-        });
-    }
-}
-
 fn gcm_seal(
     backend: Backend,
     shape: (usize, usize),
@@ -342,14 +221,7 @@ fn curve(
 ) {
     let secrets = Secrets::new(32 * MAX_KEY_LANES, zero, rng);
     let keys = [[0; 32]; MAX_KEY_LANES];
-    let prepare = |keys: &mut [[u8; 32]; MAX_KEY_LANES], secret: &[u8]| {
-        keys.as_flattened_mut().copy_from_slice(secret);
-        for key in keys {
-            // From 1 to n - 1, by the same instructions for all.
-            key[0] &= 0x7f;
-            key[31] |= 1;
-        }
-    };
+    let prepare = |keys: &mut [[u8; 32]; MAX_KEY_LANES], secret: &[u8]| *keys = secret_keys(secret);
     time_samples(CURVE_SAMPLES, runner, rng, secrets, keys, prepare, |keys| {
         call(backend.kernels(), &keys.each_ref());
     });
