@@ -106,8 +106,8 @@ pub struct Turns {
     pub cpu: Duration,
     /// The part of `cpu` that was spent in the kernel.
     pub kernel: Duration,
-    /// Time spent opening and sealing batches, and computing keys. Excludes packets that are opened on receipt or
-    /// sealed when they are added: those of small turns, and long packets.
+    /// Time spent opening and sealing batches, and computing keys. Excludes packets that are opened on
+    /// receipt or sealed when they are added: those of small turns, and long packets.
     pub encryption: Duration,
     /// Time spent framing messages for v1; most of it computes checksums.
     pub framing: Duration,

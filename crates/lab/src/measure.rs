@@ -206,6 +206,15 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// No samples yet.
+    pub fn new(implementation: &str, backend: &str) -> Self {
+        Self {
+            implementation: implementation.to_owned(),
+            backend: backend.to_owned(),
+            seconds: Vec::new(),
+        }
+    }
+
     /// Median, range and confidence interval of the seconds per call.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.seconds)

@@ -84,18 +84,19 @@ pub(crate) fn encode(
     while !tried.is_empty() || !new.is_empty() {
         // The last keys wait for nobody: with two such tries one has an encoding three times in four.
         if passed.len() < lanes.min(2 * (tried.len() + new.len())) {
-            let indices = to_try(lanes, &mut tried, &mut new, &passed);
-            let candidates: ArrayVec<_, MAX_LANES> = indices.iter().map(|key| next(*key)).collect();
+            let mut drawn = ArrayVec::<_, MAX_LANES>::new();
             let mut tries = ArrayVec::<Try, MAX_LANES>::new();
-            for (&key, (u, case)) in indices.iter().zip(&candidates) {
-                tries.push(Try::new(from_bytes(&keys[key].x), u, case & 7));
+            for key in to_try(lanes, &mut tried, &mut new, &passed) {
+                let (u, case) = next(key);
+                tries.push(Try::new(from_bytes(&keys[key].x), &u, case & 7));
+                drawn.push((key, u));
             }
             let mut results = [false; MAX_LANES];
             set.begin_encoding(&mut tries, &mut results[..lanes]);
-            let both = indices.into_iter().zip(candidates).zip(tries);
-            for (((key, (u, _)), of), _) in both.zip(results).filter(|(_, has_passed)| *has_passed)
-            {
-                passed.push(Passed { key, u, of });
+            for (((key, u), of), has_passed) in drawn.into_iter().zip(tries).zip(results) {
+                if has_passed {
+                    passed.push(Passed { key, u, of });
+                }
             }
             continue;
         }

@@ -131,9 +131,12 @@ class _Turn:
             turn = cls._of[loop] = cls()
         return turn
 
-    def feed(self, connection: _Connection, session: Session, data: bytes) -> None:
+    def open_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self.fed and not self.handshakes:
-            connection.loop.call_soon(self.open)
+            loop.call_soon(self.open)
+
+    def feed(self, connection: _Connection, session: Session, data: bytes) -> None:
+        self.open_soon(connection.loop)
         self.fed[connection] = session
         try:
             session.feed(self.incoming, data)
@@ -145,8 +148,7 @@ class _Turn:
     def receive(
         self, connection: _Connection, handshake: Handshake, data: bytes
     ) -> Union[Session, V1, None]:
-        if not self.fed and not self.handshakes:
-            connection.loop.call_soon(self.open)
+        self.open_soon(connection.loop)
         self.handshakes[connection] = handshake
         return handshake.receive(data, self.incoming)
 
@@ -172,7 +174,7 @@ class _Turn:
         self.incoming.clear()
         # Packets that came with the handshake. They belong to the next turn.
         for connection in complete:
-            connection.feed(b"")
+            connection.feed_rest()
 
     def push(
         self, connection: _Connection, session: Session, message_type: str, payload: Buffer
@@ -244,7 +246,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.session is not None:
-            self.feed(data)
+            self.turn.feed(self, self.session, data)
         elif self.handshake is None:
             self.receive_v1(data)
         else:
@@ -254,7 +256,7 @@ class _Connection(asyncio.Protocol):
                 self.fail(error)
                 return
             if self.advance(self.handshake, progress):
-                self.feed(b"")
+                self.feed_rest()
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         # First, because a lost transport must not be aborted.
@@ -282,9 +284,10 @@ class _Connection(asyncio.Protocol):
 
     # Called by the turn and the two streams.
 
-    def feed(self, data: bytes) -> None:
+    def feed_rest(self) -> None:
+        """Adds the packets that came with the handshake to the turn."""
         if self.session is not None:
-            self.turn.feed(self, self.session, data)
+            self.turn.feed(self, self.session, b"")
 
     def advance(self, handshake: Handshake, progress: Union[Session, V1, None]) -> bool:
         """Sends what the handshake has to send. Returns whether packets came with its last bytes."""

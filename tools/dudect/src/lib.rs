@@ -1,6 +1,6 @@
 //! What both programs here run: packets whose keys and texts are a secret.
 
-use packetlane_lanes::{Backend, GcmKey, Job, Key, MAX_KEY_LANES, Outcome, TAG_LEN, Work};
+use packetlane_lanes::{Backend, GcmKey, Job, Kernels, Key, MAX_KEY_LANES, Outcome, TAG_LEN, Work};
 
 /// The batch: number of packets, and their length in bytes.
 pub const BATCH: (usize, usize) = (64, 61);
@@ -39,6 +39,10 @@ impl Packets {
     pub fn fill(&mut self, secret: &[u8]) {
         let (keys, texts) = secret.split_at(32 * self.keys.len());
         self.keys.as_flattened_mut().copy_from_slice(keys);
+        self.fill_texts(texts);
+    }
+
+    fn fill_texts(&mut self, texts: &[u8]) {
         let len = self.jobs[0].text_len as usize;
         for (job, text) in self.jobs.iter().zip(texts.chunks(len)) {
             self.bytes[job.text as usize..][..len].copy_from_slice(text);
@@ -46,21 +50,21 @@ impl Packets {
     }
 
     pub fn seal(&mut self, backend: Backend) {
-        backend.kernels().seal(Work {
-            bytes: &mut self.bytes,
-            keys: &self.keys,
-            jobs: &self.jobs,
-            outcomes: &mut self.outcomes,
-        });
+        self.run(backend, Kernels::seal);
     }
 
     pub fn open(&mut self, backend: Backend) {
-        backend.kernels().open(Work {
+        self.run(backend, Kernels::open);
+    }
+
+    fn run(&mut self, backend: Backend, kernel: fn(Kernels, Work<'_>)) {
+        let work = Work {
             bytes: &mut self.bytes,
-            keys: &self.keys,
+            keys: &self.keys[..],
             jobs: &self.jobs,
             outcomes: &mut self.outcomes,
-        });
+        };
+        kernel(backend.kernels(), work);
     }
 }
 
@@ -86,40 +90,31 @@ impl GcmPackets {
     pub fn fill(&mut self, secret: &[u8]) {
         let (key, texts) = secret.split_first_chunk().expect("longer than a key");
         self.key = GcmKey::aes128(key);
-        let len = self.packets.jobs[0].text_len as usize;
-        for (job, text) in self.packets.jobs.iter().zip(texts.chunks(len)) {
-            self.packets.bytes[job.text as usize..][..len].copy_from_slice(text);
-        }
+        self.packets.fill_texts(texts);
     }
 
     pub fn seal(&mut self, backend: Backend) {
-        let Packets {
-            bytes,
-            jobs,
-            outcomes,
-            ..
-        } = &mut self.packets;
-        backend.kernels().gcm_seal(Work {
-            bytes,
-            keys: &[&self.key],
-            jobs,
-            outcomes,
-        });
+        self.run(backend, Kernels::gcm_seal);
     }
 
     pub fn open(&mut self, backend: Backend) {
+        self.run(backend, Kernels::gcm_open);
+    }
+
+    fn run(&mut self, backend: Backend, kernel: fn(Kernels, Work<'_, &[&GcmKey]>)) {
         let Packets {
             bytes,
             jobs,
             outcomes,
             ..
         } = &mut self.packets;
-        backend.kernels().gcm_open(Work {
+        let work = Work {
             bytes,
-            keys: &[&self.key],
+            keys: &[&self.key][..],
             jobs,
             outcomes,
-        });
+        };
+        kernel(backend.kernels(), work);
     }
 }
 

@@ -143,10 +143,19 @@ struct End {
     is_ready: bool,
 }
 
+/// Connects and sends 64 random bytes, for which a proxy computes keys.
+pub(crate) fn stranger(to: SocketAddr, rng: &mut StdRng) -> std::net::TcpStream {
+    let mut stranger = connect_from(Ipv4Addr::new(127, 1, 2, 1), to);
+    let mut bytes = [0; 64];
+    rng.fill_bytes(&mut bytes);
+    stranger.write_all(&bytes).expect("the proxy reads");
+    stranger
+}
+
 /// Connections at a rate that send 64 random bytes and end.
 pub(crate) struct Strangers {
     to: SocketAddr,
-    /// Where nobody else answers them.
+    /// Where this thread accepts them itself.
     listener: Option<TcpListener>,
     every: Duration,
     /// When the next one connects: from the first step on.
@@ -172,7 +181,7 @@ impl Strangers {
     }
 
     /// The same work for this thread, but none for a proxy.
-    pub(crate) fn of_nobody(per_second: f64) -> Self {
+    pub(crate) fn elsewhere(per_second: f64) -> Self {
         let listener = node();
         let address = listener.local_addr().expect("a listener");
         Self {
@@ -185,10 +194,7 @@ impl Strangers {
     fn step(&mut self, now: Instant) {
         let due = self.due.get_or_insert(now);
         while *due <= now {
-            let mut stranger = connect_from(Ipv4Addr::new(127, 1, 2, 1), self.to);
-            let mut bytes = [0; 64];
-            self.rng.fill_bytes(&mut bytes);
-            stranger.write_all(&bytes).expect("the proxy reads");
+            let stranger = stranger(self.to, &mut self.rng);
             if let Some(listener) = &self.listener {
                 listener.accept().expect("the stranger has connected");
             }

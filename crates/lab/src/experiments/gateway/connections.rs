@@ -88,10 +88,7 @@ fn wave(
         peers.push((connect_from(Ipv4Addr::LOCALHOST, proxy), connection));
     }
     loop {
-        for (socket, peer) in &mut peers {
-            let write = |pieces: &[IoSlice<'_>]| socket.write_vectored(pieces);
-            peer.outbox.write(outgoing, write).expect("the proxy reads");
-        }
+        write(&mut peers, outgoing);
         let waits = |peer: &Connection| peer.session().is_none();
         if !peers.iter().any(|(_, peer)| waits(peer)) {
             break;
@@ -113,13 +110,18 @@ fn wave(
         hello.push(peer, outgoing);
     }
     engine.seal(outgoing);
-    for (socket, peer) in &mut peers {
-        let write = |pieces: &[IoSlice<'_>]| socket.write_vectored(pieces);
-        peer.outbox.write(outgoing, write).expect("the proxy reads");
-    }
+    write(&mut peers, outgoing);
     outgoing.clear();
     for _ in 0..WAVE {
         hello.accept(node);
+    }
+}
+
+/// Writes what all peers have to send.
+fn write(peers: &mut [(TcpStream, Connection)], outgoing: &SealBatch) {
+    for (socket, peer) in peers {
+        let write = |pieces: &[IoSlice<'_>]| socket.write_vectored(pieces);
+        peer.outbox.write(outgoing, write).expect("the proxy reads");
     }
 }
 
@@ -132,14 +134,9 @@ fn accepting(engine: Engine, quick: bool, case: &Case, plan: &Plan, report: &mut
     });
     let mut keys = KeyPool::new(engine, WAVE);
     let mut batches = (OpenBatch::new(), SealBatch::new());
-    let samples = |name: &str, backend: &str| Samples {
-        implementation: name.to_owned(),
-        backend: backend.to_owned(),
-        seconds: Vec::new(),
-    };
     let mut samples = [
-        samples(OURS, engine.backend().name()),
-        samples("tokio-bip324", ""),
+        Samples::new(OURS, engine.backend().name()),
+        Samples::new("tokio-bip324", ""),
     ];
     let mut parts = PARTS.map(|_| Vec::new());
     let (waves, turns) = if quick {
@@ -196,32 +193,29 @@ fn beside_strangers(engine: Engine, quick: bool, case: &Case, plan: &Plan, repor
         true => (Duration::from_millis(300), 3),
         false => (Duration::from_secs(2), plan.samples.min(9)),
     };
-    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let mut samples = [
+        Samples::new(OURS, engine.backend().name()),
+        Samples::new("elsewhere", ""),
+    ];
+    let [with, without] = &mut samples;
     for turn in 0..=turns {
-        for (strangers, slow) in [
-            (Strangers::of_nobody(STRANGERS), &mut without),
-            (Strangers::of(proxy.address(), STRANGERS), &mut with),
+        for (strangers, samples) in [
+            (Strangers::elsewhere(STRANGERS), &mut *without),
+            (Strangers::of(proxy.address(), STRANGERS), &mut *with),
         ] {
             relay.strangers = Some(strangers);
             let mut outcome = relay.run(load, time);
             if turn > 0 {
-                slow.push(quantile(&mut outcome.latencies, 0.99) / 1e6);
+                let slow = quantile(&mut outcome.latencies, 0.99) / 1e6;
+                samples.seconds.push(slow);
             }
         }
     }
-    let samples = |name: &str, backend: &str, seconds: Vec<f64>| Samples {
-        implementation: name.to_owned(),
-        backend: backend.to_owned(),
-        seconds,
-    };
     record(
         report,
         case,
         &[Metric::time("latency_p99", "us", 1)],
-        &[
-            samples(OURS, engine.backend().name(), with),
-            samples("elsewhere", "", without),
-        ],
+        &samples,
     );
 }
 

@@ -138,11 +138,9 @@ fn run(
         true => Duration::from_millis(100),
         false => Duration::from_millis(500),
     };
-    let samples = systems.iter().map(|system| Samples {
-        implementation: system.name.to_owned(),
-        backend: system.backend.to_owned(),
-        seconds: Vec::new(),
-    });
+    let samples = systems
+        .iter()
+        .map(|system| Samples::new(system.name, system.backend));
     let mut samples: Vec<_> = samples.collect();
     let mut parts = vec![PARTS.map(|_| Vec::new()); systems.len()];
     let turns = if quick { 2 } else { plan.samples.min(9) };

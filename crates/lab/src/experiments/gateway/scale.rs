@@ -9,12 +9,11 @@ use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
 use crate::workload::relay::{
-    Load, Peers, Relay, connect, connect_from, node, on_separate_cores, quantile, rate_of_a_peer,
+    Load, Peers, Relay, connect, node, on_separate_cores, quantile, rate_of_a_peer, stranger,
 };
 use packetlane::Engine;
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
-use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -125,10 +124,7 @@ fn run(
     let mut random = StdRng::seed_from_u64(64);
     let (before, own) = (cpu(), Clock::ThreadCpu.now());
     for _ in 0..STRANGERS {
-        let mut stranger = connect_from(Ipv4Addr::new(127, 1, 2, 1), proxy.address());
-        let mut bytes = [0; 64];
-        random.fill_bytes(&mut bytes);
-        stranger.write_all(&bytes).expect("the gateway reads");
+        stranger(proxy.address(), &mut random);
     }
     let own = (Clock::ThreadCpu.now() - own).as_secs_f64() / STRANGERS as f64;
     // It may still be busy with the last ones.

@@ -59,11 +59,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 fn run(engine: Engine, pieces: usize, case: &Case, plan: &Plan, report: &mut Report) {
     let certificate = Certificate::new();
     let clock = clock_seconds();
-    let mut samples = Stack::ALL.map(|stack| Samples {
-        implementation: stack.name().to_owned(),
-        backend: stack.backend(engine).to_owned(),
-        seconds: Vec::new(),
-    });
+    let mut samples = Stack::ALL.map(|stack| Samples::new(stack.name(), stack.backend(engine)));
     let mut shares = Stack::ALL.map(|_| STAGES.map(|_| Vec::new()));
     // One transfer takes as long as a dozen samples of other experiments.
     let budget = plan.budget * 10;
