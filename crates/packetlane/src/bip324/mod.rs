@@ -9,6 +9,7 @@
 //!   [`Batch`](crate::Batch), or one at a time.
 //! - For the contents of packets, see [`bitcoin::message`](crate::bitcoin::message).
 //! - [`Keypair`], [`SessionKeys`]: the key exchange alone. [`Cipher`]: one direction alone.
+//! - [`shape`]: which decoys to send, and when bytes leave, so that sizes and times tell less.
 //! - `stream` (feature `tokio`): sessions over tokio's streams.
 //!
 //! ```
@@ -62,6 +63,7 @@ mod precomputed;
 mod reception;
 mod rekey;
 mod session;
+pub mod shape;
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub mod stream;
