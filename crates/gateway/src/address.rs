@@ -1,18 +1,15 @@
 //! Networks and sets of addresses, and what represents a peer's address: to limits its networks, to
 //! the node a loopback address.
 
-use data_encoding::BASE32_NOPAD_NOCASE;
 use ipnet::{IpNet, Ipv6Net};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// A text is not what a setting expects.
+/// A text is not a [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}")]
-pub struct ParseError {
-    expected: &'static str,
-}
+#[error("expected an address or a network, such as 192.0.2.0/24 or 2001:db8::/32")]
+pub struct NetworkError;
 
 /// A network in CIDR notation, or one address: `192.0.2.0/24`, `2001:db8::/32`, `198.51.100.7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,9 +24,9 @@ pub(crate) fn mapped(ip: IpAddr) -> Ipv6Addr {
 }
 
 impl FromStr for Network {
-    type Err = ParseError;
+    type Err = NetworkError;
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
         let one_address = || text.parse().map(|ip: IpAddr| ip.into());
         match text.parse().or_else(|_| one_address()) {
             Ok(IpNet::V4(net)) => {
@@ -37,9 +34,7 @@ impl FromStr for Network {
                 Ok(Self(Ipv6Net::new_assert(first, 96 + net.prefix_len())))
             }
             Ok(IpNet::V6(net)) => Ok(Self(net)),
-            Err(_) => Err(ParseError {
-                expected: "an address or a network, such as 192.0.2.0/24 or 2001:db8::/32",
-            }),
+            Err(_) => Err(NetworkError),
         }
     }
 }
@@ -73,39 +68,6 @@ impl AddressSet {
         let ip = mapped(ip);
         let after = self.networks.partition_point(|net| net.network() <= ip);
         after > 0 && self.networks[after - 1].contains(&ip)
-    }
-}
-
-/// An address under which others know the node: IP or Tor v3, with its port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeAddress {
-    /// An IP address and port.
-    Ip(SocketAddr),
-    /// The public key in an onion service's name, and the port.
-    Onion([u8; 32], u16),
-}
-
-impl FromStr for NodeAddress {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let address = text.parse().map(Self::Ip).ok();
-        address.or_else(|| onion(text)).ok_or(ParseError {
-            expected: "IP:PORT or NAME.onion:PORT (Tor v3), such as 203.0.113.5:8333, \
-                       [2001:db8::5]:8333",
-        })
-    }
-}
-
-/// Parses NAME.onion:PORT.
-fn onion(text: &str) -> Option<NodeAddress> {
-    let (host, port) = text.rsplit_once(':')?;
-    let name = host.strip_suffix(".onion")?;
-    // 32 bytes of key, 2 of a checksum, 1 of the version, which is 3.
-    let bytes = BASE32_NOPAD_NOCASE.decode(name.as_bytes()).ok()?;
-    match (bytes.first_chunk(), bytes.len(), bytes.last()) {
-        (Some(key), 35, Some(3)) => Some(NodeAddress::Onion(*key, port.parse().ok()?)),
-        _ => None,
     }
 }
 
@@ -237,21 +199,6 @@ mod tests {
             "a/8",
         ] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_parsed() {
-        for wrong in [
-            "",
-            "203.0.113.5",
-            "node.example:8333",
-            "short.onion:8333",
-            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion",
-            // Version 2.
-            "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryc.onion:1",
-        ] {
-            assert!(wrong.parse::<NodeAddress>().is_err(), "{wrong}");
         }
     }
 }

@@ -85,7 +85,7 @@ struct Counts {
     half_open: usize,
     /// Those that began in the current minute.
     recent: usize,
-    rate: Arc<Rate>,
+    rate: Arc<Mutex<Rate>>,
 }
 
 impl Connections {
@@ -96,7 +96,7 @@ impl Connections {
         direction: Direction,
         ip: IpAddr,
         limits: &Limits,
-    ) -> Result<Option<[Arc<Rate>; 2]>, Refusal> {
+    ) -> Result<Option<[Arc<Mutex<Rate>>; 2]>, Refusal> {
         use Refusal::*;
         if self.minute.is_none_or(|start| start.elapsed() >= MINUTE) {
             self.minute = Some(Instant::now());
@@ -221,7 +221,7 @@ pub(crate) struct Permit {
     address: Option<IpAddr>,
     is_half_open: bool,
     /// What its traffic counts for, of its address and of its network group.
-    rates: Option<[Arc<Rate>; 2]>,
+    rates: Option<[Arc<Mutex<Rate>>; 2]>,
 }
 
 impl Permit {
@@ -248,7 +248,7 @@ impl Permit {
     /// Counts bytes that the connection has moved.
     pub(crate) fn count_bytes(&self, bytes: usize) {
         for rate in self.rates.iter().flatten() {
-            rate.add(bytes);
+            lock(rate).bytes += bytes;
         }
     }
 
@@ -256,7 +256,7 @@ impl Permit {
     pub(crate) fn is_over_rate(&self, limits: &Limits, now: Instant) -> bool {
         let PerAddress { address, group } = limits.byte_rate;
         let mut rates = self.rates.iter().flatten().zip([address, group]);
-        rates.any(|(rate, limit)| rate.is_over(limit, now))
+        rates.any(|(rate, limit)| lock(rate).is_over(limit, now))
     }
 }
 
@@ -271,10 +271,7 @@ impl Drop for Permit {
 
 /// Bytes that were moved lately for an address or a network group.
 #[derive(Debug, Default)]
-struct Rate(Mutex<Recent>);
-
-#[derive(Debug, Default)]
-struct Recent {
+struct Rate {
     /// Since when bytes are counted: `None` before the first question.
     since: Option<Instant>,
     /// Bytes since then that no second has paid for yet.
@@ -282,24 +279,17 @@ struct Recent {
 }
 
 impl Rate {
-    /// Counts bytes that were moved, after [`Rate::is_over`] allowed it.
-    fn add(&self, bytes: usize) {
-        lock(&self.0).bytes += bytes;
-    }
-
     /// Whether more bytes were moved than are allowed by now. Each second allows `limit` bytes; what
     /// was moved beyond them is subtracted from what the next ones allow.
-    fn is_over(&self, limit: usize, now: Instant) -> bool {
-        let mut recent = lock(&self.0);
-        let since = *recent.since.get_or_insert(now);
+    fn is_over(&mut self, limit: usize, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
         let seconds = now.saturating_duration_since(since).as_secs();
         if seconds > 0 {
-            recent.bytes = recent
-                .bytes
-                .saturating_sub(limit.saturating_mul(seconds as usize));
-            recent.since = Some(since + Duration::from_secs(seconds));
+            let allowed = limit.saturating_mul(seconds as usize);
+            self.bytes = self.bytes.saturating_sub(allowed);
+            self.since = Some(since + Duration::from_secs(seconds));
         }
-        recent.bytes >= limit
+        self.bytes >= limit
     }
 }
 
@@ -454,17 +444,17 @@ mod tests {
     fn a_rate_holds_over_many_seconds() {
         let start = Instant::now();
         let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
-        let rate = Rate::default();
+        let mut rate = Rate::default();
         assert!(!rate.is_over(100, at(0)));
-        rate.add(99);
+        rate.bytes += 99;
         assert!(!rate.is_over(100, at(9)));
-        rate.add(201);
+        rate.bytes += 201;
         for (tenths, expected) in [(9, true), (10, true), (19, true), (20, true), (30, false)] {
             assert_eq!(rate.is_over(100, at(tenths)), expected, "{tenths}");
         }
         // Seconds in which nothing moved allow no more later.
         assert!(!rate.is_over(100, at(1000)));
-        rate.add(100);
+        rate.bytes += 100;
         assert!(rate.is_over(100, at(1000)) && !rate.is_over(usize::MAX, at(1000)));
     }
 

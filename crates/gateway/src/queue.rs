@@ -40,23 +40,6 @@ impl Queue {
         self.bytes.splice(..0, bytes.iter().copied());
     }
 
-    /// The queued bytes.
-    pub(crate) fn front(&self) -> &[u8] {
-        &self.bytes[self.written..]
-    }
-
-    /// Removes the first `len` bytes.
-    pub(crate) fn written(&mut self, len: usize) {
-        self.written += len;
-        if self.is_empty() {
-            self.written = 0;
-            self.bytes.clear();
-            if self.bytes.capacity() > KEPT {
-                self.trim();
-            }
-        }
-    }
-
     /// Releases the memory if the queue is empty.
     pub(crate) fn trim(&mut self) {
         if self.is_empty() {
@@ -68,13 +51,18 @@ impl Queue {
     /// written.
     pub(crate) fn write(&mut self, mut socket: impl Write) -> io::Result<bool> {
         while !self.is_empty() {
-            match socket.write(self.front()) {
+            match socket.write(&self.bytes[self.written..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(len) => self.written(len),
+                Ok(len) => self.written += len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
+        }
+        self.written = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT {
+            self.trim();
         }
         Ok(true)
     }

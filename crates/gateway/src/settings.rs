@@ -1,9 +1,10 @@
 //! Settings and limits of a gateway.
 
-use crate::address::{AddressSet, NodeAddress};
+use crate::address::AddressSet;
 use crate::socks::Credentials;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
+use packetlane_p2p::address::NodeAddress;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;

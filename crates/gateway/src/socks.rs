@@ -1,7 +1,6 @@
 //! SOCKS5 (RFC 1928, passwords as in RFC 1929): the server that nodes use, and the client for an
 //! upstream proxy that reaches .onion names (Tor).
 
-use crate::reader::Reader;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -186,64 +185,70 @@ impl fmt::Debug for Credentials {
 /// Why a message cannot be handled: it is wrong, or (`None`) more bytes are needed.
 type Stop = Option<SocksError>;
 
-impl<'a> Reader<'a> {
-    /// A field that starts with its length in one byte.
-    fn length_prefixed(&mut self) -> Option<&'a [u8]> {
-        let len = self.byte()?;
-        self.take(len.into())
-    }
+/// Takes a byte off the front of what has been received.
+fn byte(rest: &mut &[u8]) -> Result<u8, Stop> {
+    rest.split_off_first().copied().ok_or(None)
+}
 
-    /// The version byte of every message except those about passwords.
-    fn version(&mut self) -> Result<(), Stop> {
-        match self.byte().ok_or(None)? {
-            VERSION => Ok(()),
-            other => Err(Some(SocksError::Version(other))),
+fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Stop> {
+    let taken = rest.split_off(..N).and_then(|taken| taken.try_into().ok());
+    taken.ok_or(None)
+}
+
+/// A field that starts with its length in one byte.
+fn length_prefixed<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Stop> {
+    let len = byte(rest)?;
+    rest.split_off(..usize::from(len)).ok_or(None)
+}
+
+/// The version byte of every message except those about passwords.
+fn version(rest: &mut &[u8]) -> Result<(), Stop> {
+    match byte(rest)? {
+        VERSION => Ok(()),
+        other => Err(Some(SocksError::Version(other))),
+    }
+}
+
+/// An address type, an address and a port.
+fn target(rest: &mut &[u8]) -> Result<Target, Stop> {
+    let wrong = Some(SocksError::Address);
+    let ip: IpAddr = match byte(rest)? {
+        address_type::IPV4 => array::<4>(rest)?.into(),
+        address_type::IPV6 => array::<16>(rest)?.into(),
+        address_type::NAME => {
+            let name = length_prefixed(rest)?;
+            let port = port(rest)?;
+            let name = str::from_utf8(name).map_err(|_| wrong)?;
+            return match name.parse::<IpAddr>() {
+                Ok(ip) => Ok(Target::Address((ip.to_canonical(), port).into())),
+                Err(_) if name.is_ascii() && !name.is_empty() => {
+                    Ok(Target::Name(name.to_owned(), port))
+                }
+                Err(_) => Err(wrong),
+            };
         }
-    }
+        _ => return Err(wrong),
+    };
+    Ok(Target::Address((ip.to_canonical(), port(rest)?).into()))
+}
 
-    /// An address type, an address and a port.
-    fn target(&mut self) -> Result<Target, Stop> {
-        let wrong = Some(SocksError::Address);
-        let address: IpAddr = match self.byte().ok_or(None)? {
-            address_type::IPV4 => self.array::<4>().ok_or(None)?.into(),
-            address_type::IPV6 => self.array::<16>().ok_or(None)?.into(),
-            address_type::NAME => {
-                let name = self.length_prefixed().ok_or(None)?;
-                let port = self.port()?;
-                let name = str::from_utf8(name).map_err(|_| wrong)?;
-                return match name.parse::<IpAddr>() {
-                    Ok(address) => Ok(Target::Address((address.to_canonical(), port).into())),
-                    Err(_) if name.is_ascii() && !name.is_empty() => {
-                        Ok(Target::Name(name.to_owned(), port))
-                    }
-                    Err(_) => Err(wrong),
-                };
-            }
-            _ => return Err(wrong),
-        };
-        Ok(Target::Address(
-            (address.to_canonical(), self.port()?).into(),
-        ))
-    }
-
-    fn port(&mut self) -> Result<u16, Stop> {
-        self.array().map(u16::from_be_bytes).ok_or(None)
-    }
+fn port(rest: &mut &[u8]) -> Result<u16, Stop> {
+    array(rest).map(u16::from_be_bytes)
 }
 
 /// Takes a message from the start of `bytes`, if it is complete, and handles it. Wipes it, because it
 /// may contain a password.
 fn take<T>(
     bytes: &mut Vec<u8>,
-    handle: impl FnOnce(&mut Reader<'_>) -> Result<T, Stop>,
+    handle: impl FnOnce(&mut &[u8]) -> Result<T, Stop>,
 ) -> Result<Option<T>, SocksError> {
-    let mut reader = Reader(bytes);
-    let handled = match handle(&mut reader) {
+    let mut rest = bytes.as_slice();
+    let handled = match handle(&mut rest) {
         Ok(handled) => Ok(Some(handled)),
         Err(Some(error)) => Err(error),
         Err(None) => return Ok(None),
     };
-    let len = bytes.len() - reader.0.len();
+    let len = bytes.len() - rest.len();
     bytes[..len].zeroize();
     bytes.drain(..len);
     handled
@@ -285,7 +290,7 @@ impl Server {
         user: Option<&Credentials>,
         answers: &mut Vec<u8>,
     ) -> Result<Option<SocksRequest>, SocksError> {
-        while let Some(request) = take(bytes, |reader| self.step(reader, user, answers))? {
+        while let Some(request) = take(bytes, |rest| self.step(rest, user, answers))? {
             if request.is_some() {
                 return Ok(request);
             }
@@ -296,14 +301,14 @@ impl Server {
     /// Handles one message of the client's.
     fn step(
         &mut self,
-        bytes: &mut Reader<'_>,
+        rest: &mut &[u8],
         user: Option<&Credentials>,
         answers: &mut Vec<u8>,
     ) -> Result<Option<SocksRequest>, Stop> {
         match self.state {
             ServerState::Greeting => {
-                bytes.version()?;
-                let offered = bytes.length_prefixed().ok_or(None)?;
+                version(rest)?;
+                let offered = length_prefixed(rest)?;
                 let (method, state) = if offered.contains(&method::PASSWORD) {
                     (method::PASSWORD, ServerState::Password)
                 } else if offered.contains(&method::NONE) && user.is_none() {
@@ -317,9 +322,9 @@ impl Server {
                 Ok(None)
             }
             ServerState::Password => {
-                bytes.byte().ok_or(None)?;
-                let name = bytes.length_prefixed().ok_or(None)?;
-                let password = bytes.length_prefixed().ok_or(None)?;
+                byte(rest)?;
+                let name = length_prefixed(rest)?;
+                let password = length_prefixed(rest)?;
                 let shown = Credentials::received(name, password);
                 match user {
                     Some(user) if !user.match_in_constant_time(&shown) => {
@@ -335,14 +340,14 @@ impl Server {
                 Ok(None)
             }
             ServerState::Request => {
-                bytes.version()?;
-                let request = match bytes.byte().ok_or(None)? {
+                version(rest)?;
+                let request = match byte(rest)? {
                     CONNECT => SocksRequest::Connect,
                     RESOLVE => SocksRequest::Resolve,
                     other => return Err(Some(SocksError::Command(other))),
                 };
-                bytes.byte().ok_or(None)?;
-                Ok(Some(request(bytes.target()?)))
+                byte(rest)?;
+                Ok(Some(request(target(rest)?)))
             }
         }
     }
@@ -390,7 +395,7 @@ impl Client {
         bytes: &mut Vec<u8>,
         output: &mut Vec<u8>,
     ) -> Result<bool, SocksError> {
-        while let Some(connected) = take(bytes, |reader| self.step(reader, output))? {
+        while let Some(connected) = take(bytes, |rest| self.step(rest, output))? {
             if connected {
                 return Ok(true);
             }
@@ -399,11 +404,11 @@ impl Client {
     }
 
     /// Handles one message of the proxy's.
-    fn step(&mut self, bytes: &mut Reader<'_>, output: &mut Vec<u8>) -> Result<bool, Stop> {
+    fn step(&mut self, rest: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Stop> {
         match self.state {
             ClientState::Method => {
-                bytes.version()?;
-                match (bytes.byte().ok_or(None)?, &self.credentials) {
+                version(rest)?;
+                match (byte(rest)?, &self.credentials) {
                     (method::PASSWORD, Some(Credentials { user, password })) => {
                         output.push(PASSWORD_VERSION);
                         for field in [user.as_slice(), password.as_slice()] {
@@ -419,19 +424,19 @@ impl Client {
                 Ok(false)
             }
             ClientState::Password => {
-                bytes.byte().ok_or(None)?;
-                match bytes.byte().ok_or(None)? {
+                byte(rest)?;
+                match byte(rest)? {
                     0 => self.request(output),
                     _ => return Err(Some(SocksError::Method)),
                 }
                 Ok(false)
             }
             ClientState::Reply => {
-                bytes.version()?;
-                let reply = Reply(bytes.byte().ok_or(None)?);
-                bytes.byte().ok_or(None)?;
+                version(rest)?;
+                let reply = Reply(byte(rest)?);
+                byte(rest)?;
                 // The address that the proxy bound is not needed, and may be of any kind.
-                match (bytes.target(), reply) {
+                match (target(rest), reply) {
                     (Err(None), _) => Err(None),
                     (_, Reply::SUCCEEDED) => Ok(true),
                     (_, Reply(reply)) => Err(Some(SocksError::Refused(reply))),

@@ -11,9 +11,9 @@ use packetlane::bitcoin::v1;
 pub(crate) struct Stream {
     /// A message, or header, that is not complete yet.
     held: Vec<u8>,
-    /// Bytes left of the current payload.
-    skip: usize,
-    is_out_of_sync: bool,
+    /// Bytes to relay as they come: those left of the current payload, or `u64::MAX` after bytes that
+    /// are not v1 of this network.
+    skip: u64,
 }
 
 impl Stream {
@@ -30,21 +30,19 @@ impl Stream {
         mut see: impl FnMut(v1::Message<'_>) -> Option<Vec<u8>>,
     ) {
         while !bytes.is_empty() {
-            if self.is_out_of_sync || self.skip > 0 {
-                let len = match self.is_out_of_sync {
-                    true => bytes.len(),
-                    false => self.skip.min(bytes.len()),
-                };
-                to.extend_from_slice(&bytes[..len]);
-                bytes = &bytes[len..];
-                self.skip -= len.min(self.skip);
+            if self.skip > 0 {
+                let len = self.skip.min(bytes.len() as u64);
+                self.skip -= len;
+                let (skipped, rest) = bytes.split_at(len as usize);
+                to.extend_from_slice(skipped);
+                bytes = rest;
                 continue;
             }
             if !self.hold(v1::Message::HEADER_LEN, &mut bytes) {
                 return;
             }
             let Some((message_type, len)) = header(magic, &self.held) else {
-                self.is_out_of_sync = true;
+                self.skip = u64::MAX;
                 self.finish(to);
                 continue;
             };
@@ -59,7 +57,7 @@ impl Stream {
                     self.held.clear();
                 }
             } else {
-                self.skip = len;
+                self.skip = len as u64;
             }
             traffic.count(message_type, len);
             self.finish(to);

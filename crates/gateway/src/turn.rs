@@ -13,6 +13,7 @@ use crate::settings::PeerSource;
 use crate::socks::Target;
 use crate::translate::{Frames, frame};
 use crate::worker::Worker;
+use packetlane_p2p::payload::Services;
 use std::time::Instant;
 
 /// Maximum links per turn that are still in a stage before
@@ -93,7 +94,7 @@ impl Worker {
             {
                 link.fell_back = false;
                 let mut known = lock(&self.shared.known);
-                if version.has_v2() {
+                if version.services.has(Services::P2P_V2) {
                     // Something else was wrong with the attempt over v2.
                     known.0.remove(&link.info.address);
                 } else {

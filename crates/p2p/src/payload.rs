@@ -4,6 +4,7 @@
 use packetlane::bitcoin::Network;
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::SystemTime;
 
 /// The protocol version that we send. Its newest features are `addrv2` (BIP155) and `wtxidrelay`
@@ -130,7 +131,7 @@ impl Version {
         out.extend_from_slice(&[0; 26]);
         out.extend_from_slice(&[0; 26]);
         out.extend_from_slice(&self.nonce.to_le_bytes());
-        put_compact_size(self.user_agent.len(), &mut out);
+        put_compact_size(self.user_agent.len() as u64, &mut out);
         out.extend_from_slice(&self.user_agent);
         out.extend_from_slice(&self.start_height.to_le_bytes());
         out.push(u8::from(self.relay));
@@ -165,6 +166,32 @@ impl Version {
             // are ignored.
             relay: rest.first() != Some(&0),
         })
+    }
+}
+
+/// The start of a `version`, which every node sends: all that a relay needs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionStart {
+    /// What the sender serves.
+    pub services: Services,
+    /// The IP address at which the sender sees the receiver.
+    pub receiver: IpAddr,
+}
+
+impl VersionStart {
+    /// Decodes the start of a payload: protocol version (4 bytes), services (8), time (8), and the
+    /// receiver's services (8) and IP address (16).
+    ///
+    /// # Errors
+    ///
+    /// [`PayloadError::Cut`].
+    pub fn decode(payload: &[u8]) -> Result<Self, PayloadError> {
+        let mut rest = payload;
+        let _protocol: &[u8; 4] = take(&mut rest)?;
+        let services = Services(u64::from_le_bytes(*take(&mut rest)?));
+        let _time_and_services: &[u8; 16] = take(&mut rest)?;
+        let receiver = Ipv6Addr::from(*take::<16>(&mut rest)?).to_canonical();
+        Ok(Self { services, receiver })
     }
 }
 
@@ -272,7 +299,7 @@ impl Header {
 pub fn encode_getheaders(locator: &[BlockHash]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-    put_compact_size(locator.len(), &mut out);
+    put_compact_size(locator.len() as u64, &mut out);
     for known in locator {
         out.extend_from_slice(&known.0);
     }
@@ -303,7 +330,7 @@ pub fn decode_getheaders(payload: &[u8]) -> Result<Vec<BlockHash>, PayloadError>
 #[must_use]
 pub fn encode_headers(headers: &[Header]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_compact_size(headers.len(), &mut out);
+    put_compact_size(headers.len() as u64, &mut out);
     for header in headers {
         out.extend_from_slice(&header.0);
         // The number of transactions, always 0.
@@ -375,7 +402,7 @@ pub struct Inventory {
 #[must_use]
 pub fn encode_inventory(entries: &[Inventory]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_compact_size(entries.len(), &mut out);
+    put_compact_size(entries.len() as u64, &mut out);
     for entry in entries {
         out.extend_from_slice(&entry.kind.0.to_le_bytes());
         out.extend_from_slice(&entry.hash);
@@ -417,7 +444,7 @@ pub fn printable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-fn take<'b, const N: usize>(rest: &mut &'b [u8]) -> Result<&'b [u8; N], PayloadError> {
+pub(crate) fn take<'b, const N: usize>(rest: &mut &'b [u8]) -> Result<&'b [u8; N], PayloadError> {
     let (chunk, tail) = rest.split_first_chunk().ok_or(PayloadError::Cut)?;
     *rest = tail;
     Ok(chunk)
@@ -431,37 +458,43 @@ fn end(rest: &[u8]) -> Result<(), PayloadError> {
     }
 }
 
-fn put_compact_size(count: usize, out: &mut Vec<u8>) {
-    let count = count as u64;
-    match count {
-        0..=0xfc => out.push(count as u8),
+/// Encodes a CompactSize.
+pub(crate) fn put_compact_size(value: u64, out: &mut Vec<u8>) {
+    match value {
+        0..=0xfc => out.push(value as u8),
         0xfd..=0xffff => {
             out.push(0xfd);
-            out.extend_from_slice(&(count as u16).to_le_bytes());
+            out.extend_from_slice(&(value as u16).to_le_bytes());
         }
         0x1_0000..=0xffff_ffff => {
             out.push(0xfe);
-            out.extend_from_slice(&(count as u32).to_le_bytes());
+            out.extend_from_slice(&(value as u32).to_le_bytes());
         }
         _ => {
             out.push(0xff);
-            out.extend_from_slice(&count.to_le_bytes());
+            out.extend_from_slice(&value.to_le_bytes());
         }
     }
 }
 
-/// Decodes a CompactSize, which must be at most `limit` and in its shortest form.
-fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, PayloadError> {
+/// Decodes a CompactSize, which must be in its shortest form.
+pub(crate) fn take_compact_size(rest: &mut &[u8]) -> Result<u64, PayloadError> {
     let [first] = *take(rest)?;
-    let (count, shortest) = match first {
+    let (value, shortest) = match first {
         0xfd => (u16::from_le_bytes(*take(rest)?).into(), 0xfd),
         0xfe => (u32::from_le_bytes(*take(rest)?).into(), 0x1_0000),
         0xff => (u64::from_le_bytes(*take(rest)?), 0x1_0000_0000),
         _ => (first.into(), 0),
     };
-    if count < shortest {
-        return Err(PayloadError::Padded);
+    match value < shortest {
+        true => Err(PayloadError::Padded),
+        false => Ok(value),
     }
+}
+
+/// Decodes a count, which must be at most `limit`.
+pub(crate) fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, PayloadError> {
+    let count = take_compact_size(rest)?;
     match usize::try_from(count) {
         Ok(count) if count <= limit => Ok(count),
         _ => Err(PayloadError::TooMany { count, limit }),
@@ -544,10 +577,25 @@ mod tests {
     }
 
     #[test]
+    fn a_version_starts_with_what_a_relay_needs() {
+        let mut payload = version().encode();
+        payload[28..44].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 203, 0, 113, 5]);
+        let start = VersionStart {
+            services: Services(0x409),
+            receiver: [203, 0, 113, 5].into(),
+        };
+        assert_eq!(VersionStart::decode(&payload[..44]), Ok(start));
+        for len in 0..44 {
+            let cut = VersionStart::decode(&payload[..len]);
+            assert_eq!(cut, Err(PayloadError::Cut));
+        }
+    }
+
+    #[test]
     fn a_count_has_one_form_and_a_limit() {
         for count in [0, 0xfc, 0xfd, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_0000_0000] {
             let mut bytes = Vec::new();
-            put_compact_size(count, &mut bytes);
+            put_compact_size(count as u64, &mut bytes);
             let mut rest = &bytes[..];
             assert_eq!(take_count(&mut rest, count), Ok(count));
             assert!(rest.is_empty());

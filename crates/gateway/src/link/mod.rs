@@ -4,7 +4,7 @@ mod side;
 
 pub(crate) use side::{End, READ_LEN, Scratch, Side};
 
-use crate::advertise::{OwnAddresses, PeerVersion, may_change};
+use crate::advertise::{OwnAddresses, is_version, may_change};
 use crate::budget::{Direction, Memory, Permit};
 use crate::close::Close;
 use crate::dial::is_onion;
@@ -18,6 +18,7 @@ use crate::translate::Frames;
 use packetlane::bip324::{Connection, ConnectionError, Handshake, Session};
 use packetlane::bitcoin::v1;
 use packetlane::{OpenBatch, SealBatch};
+use packetlane_p2p::payload::VersionStart;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -115,7 +116,7 @@ pub(crate) struct Link {
     /// The peer did not answer over v2, now or lately, and v1 is tried. Until its `version` arrives.
     pub(crate) fell_back: bool,
     /// What the peer's `version` says.
-    pub(crate) peer_version: Option<PeerVersion>,
+    pub(crate) peer_version: Option<VersionStart>,
     /// Bytes queued for the node.
     pub(crate) to_node: Queue,
     /// Bytes from the node that are not encoded yet.
@@ -378,9 +379,9 @@ impl Link {
             bytes,
             &mut self.info.account.received,
             self.to_node.end(),
-            PeerVersion::is_in,
+            is_version,
             |message| {
-                *version = version.or(PeerVersion::parse(message.payload));
+                *version = version.or(VersionStart::decode(message.payload).ok());
                 None
             },
         );
@@ -511,8 +512,8 @@ impl Link {
                 self.end_handshake();
                 return Ok(());
             };
-            if self.peer_version.is_none() && PeerVersion::is_in(message_type, payload.len()) {
-                self.peer_version = PeerVersion::parse(payload);
+            if self.peer_version.is_none() && is_version(message_type, payload.len()) {
+                self.peer_version = VersionStart::decode(payload).ok();
             }
             frames.push((number, message_type, payload));
             waiting += v1::Message::HEADER_LEN + payload.len();
