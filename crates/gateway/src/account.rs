@@ -1,5 +1,6 @@
 //! Traffic and CPU time, of a peer and of a thread.
 
+use packetlane::bip324::shape::Shaped;
 use packetlane::bitcoin::message::MessageType;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -88,6 +89,8 @@ pub struct Account {
     pub received: Traffic,
     /// To the peer.
     pub sent: Traffic,
+    /// What shaping added to `sent`.
+    pub shaped: Shaped,
     /// The peer's share of the CPU time of its turns, by system calls and bytes.
     pub cpu: Duration,
 }
@@ -116,6 +119,8 @@ pub struct Turns {
     pub received: Traffic,
     /// Traffic to all peers.
     pub sent: Traffic,
+    /// What shaping added to `sent`.
+    pub shaped: Shaped,
 }
 
 impl Turns {
@@ -124,6 +129,7 @@ impl Turns {
         self.received.add(&account.received);
         self.received.ignored += ignored;
         self.sent.add(&account.sent);
+        self.shaped.add(&account.shaped);
     }
 
     /// Counts a batch of so many packets.

@@ -2,6 +2,7 @@
 
 use crate::address::AddressSet;
 use crate::socks::Credentials;
+use packetlane::bip324::shape::Shape;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
 use packetlane_p2p::address::NodeAddress;
@@ -48,6 +49,8 @@ pub struct Settings {
     /// How long a thread sleeps between turns. Larger batches need less CPU time, but messages are
     /// delayed. Zero by default.
     pub turn: Duration,
+    /// How traffic towards v2 peers is shaped. Applies to connections that begin after it is set.
+    pub shape: Shape,
     /// Inbound peers that may connect. If `None`, all may but those in `denied`.
     pub allowed: Option<Arc<AddressSet>>,
     /// Inbound peers that may not connect. Those that are connected are closed.
@@ -80,6 +83,7 @@ impl Settings {
             workers: cores.unwrap_or(NonZero::<usize>::MIN),
             engine,
             turn: Duration::ZERO,
+            shape: Shape::NONE,
             allowed: None,
             denied: Arc::default(),
             limits: Limits::default(),

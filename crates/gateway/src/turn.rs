@@ -109,9 +109,10 @@ impl Worker {
         self.turns.encryption += before.elapsed();
         let mut frames = Frames::new();
         for &number in numbers {
-            let limits = &self.settings.limits;
+            let settings = &self.settings;
             if let Some(link) = self.links.get_mut(number)
-                && let Err(close) = link.packets(number, &self.turn.incoming, &mut frames, limits)
+                && let Err(close) =
+                    link.packets(number, &self.turn.incoming, &mut frames, settings, now)
             {
                 closes.push((number, close));
             }
@@ -184,6 +185,7 @@ impl Worker {
     /// Reads the node for these links until the batch is full, and relays its messages to the
     /// peers. Returns how many links it handled.
     fn relay_to_peers(&mut self, numbers: &[usize]) -> usize {
+        let now = Instant::now();
         let mut taken = 0;
         let mut closes = Vec::new();
         for &number in numbers {
@@ -191,14 +193,16 @@ impl Worker {
                 break;
             }
             taken += 1;
-            if let Some(link) = self.links.get_mut(number)
-                && link.is_batched()
-                && let Err(close) = link.read_node(
-                    &mut self.turn.outgoing,
-                    &mut self.turn.scratch,
-                    &self.settings,
-                )
-            {
+            let Some(link) = self.links.get_mut(number) else {
+                continue;
+            };
+            if !link.is_batched() {
+                continue;
+            }
+            let (turn, settings) = (&mut self.turn, &self.settings);
+            let read = link.read_node(&mut turn.outgoing, &mut turn.scratch, settings, now);
+            let decoys = |()| link.add_decoys(&mut turn.outgoing, &settings.limits, now);
+            if let Err(close) = read.and_then(decoys) {
                 closes.push((number, close));
             }
         }
@@ -221,6 +225,7 @@ impl Worker {
             } else if link.has_pending_work(&self.settings.limits) {
                 self.wake(number);
             }
+            self.set_timer(number);
             self.links[number].hold(&mut self.memory);
         }
         self.turn.outgoing.clear();

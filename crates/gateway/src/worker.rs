@@ -17,6 +17,8 @@ use packetlane::bip324::KeyPool;
 use packetlane::sha256d::Hasher;
 use packetlane::{OpenBatch, SealBatch};
 use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::hash::RandomState;
 use std::io;
@@ -134,6 +136,8 @@ pub(crate) struct Worker {
     pub(crate) links: Slab<Link>,
     /// Links that may have something to read or write.
     pub(crate) ready: Vec<usize>,
+    /// When to wake links that need a turn then. Those that need it earlier by now have another entry.
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
     /// The next peer id. Each thread counts in steps of the number of threads.
     pub(crate) next_id: u64,
     /// Memory held by this thread's links.
@@ -202,6 +206,7 @@ impl Thread {
             listeners_close: None,
             links: Slab::new(),
             ready: Vec::new(),
+            timers: BinaryHeap::new(),
             next_id: 1 + number,
             turn: Turn {
                 incoming: OpenBatch::new(),
@@ -242,10 +247,12 @@ impl Worker {
                 && !self.listeners.iter().any(|listener| listener.has_more)
                 && self.next_swept >= self.links.capacity();
             let is_short_of_keys = self.keys.missing() >= KEYS_AT_ONCE;
-            let wait = match (may_wait && !is_short_of_keys, self.listeners_close) {
-                (true, Some(close)) => close.saturating_duration_since(Instant::now()),
-                (true, None) => SWEEP_INTERVAL,
-                (false, _) => Duration::ZERO,
+            let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+            let wait = match may_wait && !is_short_of_keys {
+                true => (self.listeners_close.into_iter().chain(timer))
+                    .map(|at| at.saturating_duration_since(Instant::now()))
+                    .fold(SWEEP_INTERVAL, Duration::min),
+                false => Duration::ZERO,
             };
             self.turns.calls += 1;
             self.reactor.wait(&mut events, wait)?;
@@ -260,6 +267,7 @@ impl Worker {
             for event in &events {
                 self.mark(event);
             }
+            self.run_timers();
             self.accept();
             let in_turn = self.run_turn();
             self.close_largest();
@@ -302,6 +310,32 @@ impl Worker {
             turns.add(&link.info.account, link.ignored());
         }
         *lock(&self.published) = turns;
+    }
+
+    /// Wakes the links whose time has come.
+    fn run_timers(&mut self) {
+        while let Some(Reverse((at, number))) = self.timers.peek().copied()
+            && at <= Instant::now()
+        {
+            self.timers.pop();
+            if let Some(link) = self.links.get_mut(number)
+                && link.timer == Some(at)
+            {
+                link.timer = None;
+                self.wake(number);
+            }
+        }
+    }
+
+    /// Sets the timer of a link that needs a turn at some time.
+    pub(crate) fn set_timer(&mut self, number: usize) {
+        if let Some(link) = self.links.get_mut(number)
+            && let Some(at) = link.wake_at()
+            && link.timer.is_none_or(|timer| at < timer)
+        {
+            link.timer = Some(at);
+            self.timers.push(Reverse((at, number)));
+        }
     }
 
     /// Records what an event says about a socket.

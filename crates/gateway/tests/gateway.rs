@@ -1,6 +1,7 @@
 //! End-to-end tests: v1 and v2 peers connect to a node that speaks v1 and echoes every message, and
 //! a node reaches such peers through the gateway.
 
+use packetlane::bip324::shape::{Pace, Shape};
 use packetlane::bip324::{Connection, HandshakeConfig, PacketKind};
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
@@ -1844,4 +1845,100 @@ fn peers_that_read_nothing_are_closed() {
         "closed: the peer stopped reading"
     );
     drop(writer.join().unwrap());
+}
+
+/// Whatever the shape, a peer gets the node's messages in order, and the account says what it cost.
+#[test]
+fn shaped_connections_carry_the_same_messages() {
+    const BUDGET: u64 = 10_000_000_000;
+    let delay = Duration::from_millis(20);
+    for shape in [
+        Shape::pad(BUDGET, Duration::ZERO),
+        Shape::cover(BUDGET, delay),
+        Shape::constant(BUDGET, delay),
+    ] {
+        let (node, _) = echo();
+        let settings = Settings {
+            shape,
+            ..inbound(node)
+        };
+        let (gateway, ended) = start(settings);
+        let mut rng = StdRng::seed_from_u64(5);
+        let messages = messages(&mut rng, 300);
+        assert!(talk_v2(connect(&gateway), &messages, rng) == messages);
+        let (_, account, close) = ended.recv_timeout(LIMIT).unwrap();
+        assert_eq!(close, "the peer closed the connection");
+        assert_eq!(account.sent.messages(), 300);
+        let shaped = account.shaped;
+        assert!(shaped.decoys > 5, "{shape:?}: {shaped:?}");
+        let payloads: usize = messages.iter().map(|(_, payload)| payload.len()).sum();
+        assert!(account.sent.bytes >= payloads as u64 + shaped.decoy_bytes);
+        assert_eq!(
+            shaped.max_delay > Duration::ZERO,
+            shape.pace != Pace::Immediate
+        );
+        // Timers are late on a busy machine.
+        assert!(
+            shaped.max_delay < shape.max_delay + Duration::from_secs(2),
+            "{shaped:?}"
+        );
+    }
+}
+
+/// On a quiet connection nothing but decoys passes, as many as the budget allows. When the node ends
+/// the connection, what is held leaves first.
+#[test]
+fn decoys_cover_a_quiet_connection() {
+    let node = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let settings = Settings {
+        // 1000 bytes in 200 ms.
+        shape: Shape {
+            delay_urgent: true,
+            ..Shape::constant(5000 * 86_400, Duration::from_millis(200))
+        },
+        ..inbound(node.local_addr().unwrap())
+    };
+    let (gateway, ended) = start(settings);
+    let mut stream = connect(&gateway);
+    let engine = Engine::detect().unwrap();
+    let handshake = Connection::initiator(HandshakeConfig::random(MAGIC, engine).unwrap());
+    let mut connection = handshake.unwrap();
+    let (mut incoming, outgoing) = (OpenBatch::new(), SealBatch::new());
+    let mut node_side = None;
+    let mut heard = Vec::new();
+    let mut lengths = Vec::new();
+    loop {
+        let write = |pieces: &[std::io::IoSlice<'_>]| stream.write_vectored(pieces);
+        connection.outbox.write(&outgoing, write).unwrap();
+        let len = stream.read(incoming.room(16_384)).unwrap();
+        if len == 0 {
+            break;
+        }
+        lengths.push(len);
+        connection.receive(&mut incoming, len).unwrap();
+        engine.open(&mut incoming);
+        while let Some(contents) = connection.next_packet(&incoming).unwrap() {
+            heard.push(contents.len());
+        }
+        incoming.clear();
+        let decoys = connection
+            .session()
+            .map_or(0, |session| session.inbound.decoys());
+        if decoys > 8 && node_side.is_none() {
+            let (mut socket, _) = node.accept().unwrap();
+            let mut wire = Vec::new();
+            let payload = [7; 20_000];
+            v1::Message::new(MessageType::literal("block"), &payload).encode(MAGIC, &mut wire);
+            socket.write_all(&wire).unwrap();
+            // The peer's end of the stream follows.
+            socket.shutdown(Shutdown::Write).unwrap();
+            node_side = Some(socket);
+        }
+    }
+    assert_eq!(heard, [20_001]);
+    let constant = lengths.iter().filter(|len| **len == 1000).count();
+    assert!(constant >= 5, "{lengths:?}");
+    drop((stream, node_side));
+    let (_, account, _) = ended.recv_timeout(LIMIT).unwrap();
+    assert!(account.shaped.decoys > 8);
 }

@@ -4,6 +4,7 @@
 use crate::args::{self, HostPort};
 use clap::Args;
 use packetlane::Engine;
+use packetlane::bip324::shape::Shape;
 use packetlane::bitcoin;
 use packetlane_files::Name;
 use packetlane_gateway::{
@@ -57,6 +58,35 @@ impl FromStr for Bytes {
         let bytes = bytes.and_then(|number| number.checked_mul(unit));
         bytes.filter(|bytes| *bytes > 0).map(Self).ok_or(wrong)
     }
+}
+
+/// A number of bytes a day, such as "50MB/day".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BytesADay(u64);
+
+impl FromStr for BytesADay {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = text.strip_suffix("/day").map(str::trim_end);
+        let bytes = bytes.and_then(|bytes| bytes.parse().ok());
+        let bytes = bytes.map(|Bytes(bytes)| Self(bytes as u64));
+        bytes.ok_or("expected a number of bytes a day, such as 50MB/day; not 0")
+    }
+}
+
+/// How traffic towards v2 peers is shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum ShapeName {
+    /// Not at all
+    None,
+    /// Lengths are rounded up with decoys
+    Pad,
+    /// The same, and decoys at random times that look like earlier messages
+    Cover,
+    /// The same number of bytes at regular intervals
+    Constant,
 }
 
 /// A limit on connections; not 0.
@@ -250,6 +280,21 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "value")]
     turn: Option<Span>,
+    /// Hide lengths and times of what v2 peers get, as far as docs/guide/privacy.md says. What they
+    /// send stays as it is [default: none]
+    #[arg(long, value_name = "HOW")]
+    shape: Option<ShapeName>,
+    /// Decoys for each peer: BYTES/day. For --shape constant all bytes [default: 50MB/day]
+    #[arg(long, value_name = "BYTES")]
+    #[serde(deserialize_with = "value")]
+    shape_budget: Option<BytesADay>,
+    /// Keep messages back for up to this long, to spread bursts [default: 0s]
+    #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "value")]
+    shape_delay: Option<Span>,
+    /// Keep back blocks and their announcements, too
+    #[arg(long)]
+    shape_delay_blocks: bool,
     /// Timeout from the connection to the end of the handshake [default: 60s, as in Bitcoin Core]
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "value")]
@@ -480,7 +525,7 @@ macro_rules! options {
 options! {
     listen node same_address spoof node_v6 send_proxy_protocol proxy_protocol socks socks_user
     transparent proxy proxy_user tor allow deny deny_file no_advertise external v2_only
-    outbound_v2_only network workers turn handshake connect_timeout idle connections
+    outbound_v2_only network workers turn shape shape_budget shape_delay shape_delay_blocks handshake connect_timeout idle connections
     connections_address connections_group connection_rate_address connection_rate_group
     byte_rate_address byte_rate_group outbound_connections half_open half_open_address
     half_open_group queued memory outbound_memory stalled drain http nats name log log_level
@@ -616,6 +661,7 @@ impl Options {
             outbound_v2_only: self.outbound_v2_only.map(Into::into),
             workers,
             turn: span(self.turn, Duration::ZERO),
+            shape: self.shape(),
             limits: Limits {
                 handshake: span(self.handshake, limits.handshake),
                 connect: span(self.connect_timeout, limits.connect),
@@ -707,7 +753,17 @@ impl Options {
             ("outbound-connections", self.outbound_connections.is_some()),
             ("outbound-memory", self.outbound_memory.is_some()),
         ];
+        let of_shape = [
+            ("shape-budget", self.shape_budget.is_some()),
+            ("shape-delay", self.shape_delay.is_some()),
+            ("shape-delay-blocks", self.shape_delay_blocks),
+        ];
         for (needs, is_there, options) in [
+            (
+                "--shape pad, cover or constant",
+                self.shape() != Shape::NONE,
+                &of_shape[..],
+            ),
             ("--listen", inbound, &of_inbound[..]),
             (
                 "--socks or --transparent",
@@ -766,6 +822,23 @@ impl Options {
             ));
         }
         warnings
+    }
+
+    fn shape(&self) -> Shape {
+        /// Some per cent of a connection's traffic.
+        const DEFAULT_BUDGET: u64 = 50_000_000;
+        let budget = self.shape_budget.map_or(DEFAULT_BUDGET, |budget| budget.0);
+        let delay = self.shape_delay.map_or(Duration::ZERO, |delay| delay.0);
+        let shape = match self.shape {
+            None | Some(ShapeName::None) => return Shape::NONE,
+            Some(ShapeName::Pad) => Shape::pad(budget, delay),
+            Some(ShapeName::Cover) => Shape::cover(budget, delay),
+            Some(ShapeName::Constant) => Shape::constant(budget, delay),
+        };
+        Shape {
+            delay_urgent: self.shape_delay_blocks,
+            ..shape
+        }
     }
 
     fn source(&self) -> Result<PeerSource, String> {

@@ -3,6 +3,7 @@
 use crate::http::{METRICS_TYPE, Page, Text, head, label, metric};
 use crate::report::hex;
 use crate::sync::{lock, read};
+use packetlane::bip324::shape::Shaped;
 use packetlane_gateway::{
     Close, Direction, Event, Gateway, NodeState, Peer, Refusal, Traffic, Transport, Turns,
     TypeCount,
@@ -119,6 +120,33 @@ pub(super) struct PeerJson {
     pub(super) cpu_us: u64,
     pub(super) received: TrafficJson,
     pub(super) sent: TrafficJson,
+    /// Missing in the answer of an older gateway.
+    #[serde(default)]
+    shaped: ShapedJson,
+}
+
+/// What shaping added to what a peer was sent, at `/peers`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct ShapedJson {
+    decoys: u64,
+    decoy_bytes: u64,
+    /// Flights that were not padded because the budget was spent.
+    unpadded: u64,
+    max_delay_us: u64,
+    /// The sum over all bytes.
+    delay_byte_seconds: f64,
+}
+
+impl From<&Shaped> for ShapedJson {
+    fn from(shaped: &Shaped) -> Self {
+        Self {
+            decoys: shaped.decoys,
+            decoy_bytes: shaped.decoy_bytes,
+            unpadded: shaped.unpadded,
+            max_delay_us: shaped.max_delay.as_micros() as u64,
+            delay_byte_seconds: shaped.delay.as_secs_f64(),
+        }
+    }
 }
 
 /// Traffic in one direction, at `/peers`.
@@ -161,6 +189,7 @@ impl From<&Peer> for PeerJson {
             cpu_us: peer.account.cpu.as_micros() as u64,
             received: (&peer.account.received).into(),
             sent: (&peer.account.sent).into(),
+            shaped: (&peer.account.shaped).into(),
         }
     }
 }
@@ -393,6 +422,38 @@ fn metrics(gateway: &Gateway, counts: &Counts) -> String {
         let _ = writeln!(
             out,
             "packetlane_gateway_ignored_messages_total{{direction=\"{direction}\"}} {ignored}"
+        );
+    }
+    let mut shaped = Shaped::default();
+    turns.iter().for_each(|turns| shaped.add(&turns.shaped));
+    for (name, help, value) in [
+        (
+            "decoys_sent_total",
+            "Decoys that shaping sent.",
+            shaped.decoys,
+        ),
+        (
+            "decoy_bytes_sent_total",
+            "Their bytes on the wire.",
+            shaped.decoy_bytes,
+        ),
+        (
+            "unpadded_flights_total",
+            "Flights that were not padded because the budget was spent.",
+            shaped.unpadded,
+        ),
+        (
+            "shape_delay_byte_seconds_total",
+            "For how long shaping kept bytes of messages back, summed up over all bytes. By bytes sent, \
+             the mean delay.",
+            shaped.delay.as_secs(),
+        ),
+    ] {
+        out += &metric(
+            &format!("packetlane_gateway_{name}"),
+            "counter",
+            help,
+            value,
         );
     }
     out += &head(

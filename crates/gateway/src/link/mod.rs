@@ -1,7 +1,9 @@
 //! One peer and its connection to the node.
 
+mod shaping;
 mod side;
 
+use shaping::Shaping;
 pub(crate) use side::{End, READ_LEN, Scratch, Side};
 
 use crate::advertise::{OwnAddresses, is_version, may_change};
@@ -15,6 +17,7 @@ use crate::settings::{Limits, Settings, V2Only};
 use crate::socks::{self, Target};
 use crate::stream::Stream;
 use crate::translate::Frames;
+use packetlane::bip324::shape::Shape;
 use packetlane::bip324::{Connection, ConnectionError, Handshake, Session};
 use packetlane::bitcoin::v1;
 use packetlane::{OpenBatch, SealBatch};
@@ -138,6 +141,10 @@ pub(crate) struct Link {
     pub(crate) is_ready: bool,
     /// Whether it must wait until [`Limits::byte_rate`] allows more.
     pub(crate) is_throttled: bool,
+    /// Shapes what a v2 peer gets, if the settings say so.
+    shaping: Option<Box<Shaping>>,
+    /// When a timer wakes the link.
+    pub(crate) timer: Option<Instant>,
 }
 
 impl Link {
@@ -174,6 +181,8 @@ impl Link {
             counted: 0,
             is_ready: false,
             is_throttled: false,
+            shaping: None,
+            timer: None,
         }
     }
 
@@ -499,18 +508,18 @@ impl Link {
         number: usize,
         incoming: &'b OpenBatch,
         frames: &mut Frames<'b>,
-        limits: &Limits,
+        settings: &Settings,
+        now: Instant,
     ) -> Result<(), Close> {
         let Codec::V2(connection) = &mut self.codec else {
             return Ok(());
         };
         let open = |error: packetlane::bip324::OpenError| Close::Protocol(error.into());
         let mut waiting = self.to_node.len();
-        while waiting < limits.queued {
+        while waiting < settings.limits.queued {
             let Some((message_type, payload)) = connection.next_message(incoming).map_err(open)?
             else {
-                self.end_handshake();
-                return Ok(());
+                return self.end_handshake(settings, now);
             };
             if self.peer_version.is_none() && is_version(message_type, payload.len()) {
                 self.peer_version = VersionStart::decode(payload).ok();
@@ -523,21 +532,49 @@ impl Link {
                 .count(message_type, payload.len());
         }
         connection.defer(incoming).map_err(open)?;
-        self.end_handshake();
-        Ok(())
+        self.end_handshake(settings, now)
     }
 
     /// Goes on to relay messages once the handshake is complete.
-    fn end_handshake(&mut self) {
+    fn end_handshake(&mut self, settings: &Settings, now: Instant) -> Result<(), Close> {
         if let Stage::Handshaking = self.stage
-            && let Some(session) = self.session()
+            && let Codec::V2(connection) = &self.codec
+            && let Some(session) = connection.session()
         {
+            if settings.shape != Shape::NONE {
+                let shaping = Shaping::new(settings.shape, settings.engine, connection, now)?;
+                self.shaping = Some(Box::new(shaping));
+            }
             self.info.session_id = Some(*session.id());
             self.info.transport = Transport::V2;
             self.stage = Stage::Relaying;
             // No event will report again what the node has sent during the handshake.
             self.has_message |= !self.from_node.is_empty();
         }
+        Ok(())
+    }
+
+    /// Adds the decoys that are due now.
+    pub(crate) fn add_decoys(
+        &mut self,
+        outgoing: &mut SealBatch,
+        limits: &Limits,
+        now: Instant,
+    ) -> Result<(), Close> {
+        // What is held leaves before the stream ends.
+        if self.node.ended && !self.has_message {
+            self.shaping = None;
+        }
+        if let (Some(shaping), Codec::V2(connection)) = (&mut self.shaping, &mut self.codec) {
+            shaping.add_decoys(connection, outgoing, limits.queued, now)?;
+            self.info.account.shaped = shaping.counts();
+        }
+        Ok(())
+    }
+
+    /// When the link needs a turn although nothing happens: bytes are held, or a decoy is due.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.shaping.as_ref()?.wake_at()
     }
 
     /// Writes what is queued for the node.
@@ -554,6 +591,7 @@ impl Link {
         outgoing: &mut SealBatch,
         scratch: &mut Scratch,
         settings: &Settings,
+        now: Instant,
     ) -> Result<(), Close> {
         let queued = settings.limits.queued;
         if self.to_peer() >= queued || self.is_throttled {
@@ -595,9 +633,14 @@ impl Link {
             };
             let changed = own.and_then(|own| own.advertise(message.message_type, message.payload));
             let payload = changed.as_deref().unwrap_or(message.payload);
+            let before = connection.outbox.len();
             connection
                 .push_message(outgoing, message.message_type, payload)
                 .map_err(Close::Protocol)?;
+            if let Some(shaping) = &mut self.shaping {
+                let wire_len = connection.outbox.len() - before;
+                shaping.push(message.message_type, payload, wire_len, now);
+            }
             sent.count(message.message_type, payload.len());
         }
         sent.ignored += decoder.ignored().messages;
@@ -622,10 +665,16 @@ impl Link {
             }
             Codec::V2(connection) => {
                 let outbox = &mut connection.outbox;
+                let shaping = &mut self.shaping;
                 let is_written = self.peer.write(|socket| {
-                    let write = |pieces: &[io::IoSlice<'_>]| socket.write_vectored(pieces);
-                    outbox.write(outgoing, write)?;
-                    Ok(outbox.is_empty())
+                    let mut write = |pieces: &[io::IoSlice<'_>]| socket.write_vectored(pieces);
+                    outbox.write(outgoing, |pieces| match shaping {
+                        Some(shaping) => shaping.write(pieces, &mut write),
+                        None => write(pieces),
+                    })?;
+                    // What is held does not wait for the socket.
+                    let is_held = shaping.as_ref().is_some_and(|shaping| shaping.is_written());
+                    Ok(outbox.is_empty() || is_held)
                 })?;
                 if !is_written {
                     let kept = outbox.keep(outgoing);

@@ -2,6 +2,7 @@
 
 use crate::load::{Load, Mix, Route};
 use crate::{LIMIT, alone, any_port, has_files, is_full, say, seed, settings};
+use packetlane::bip324::shape::{Shape, Shaped};
 use packetlane_gateway::{Event, Gateway, Inbound, Peer, Settings};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,19 +28,41 @@ fn start(settings: Settings, told: &Told) -> Gateway {
     Gateway::start(settings, tell).unwrap()
 }
 
-/// Connections in both directions and over both transports end anywhere, while settings change, the
-/// node stops and returns, and another gateway takes over.
 #[test]
 fn every_byte_is_right() {
+    check(if is_full() { 10_000 } else { 3000 }, 30, &[Shape::NONE]);
+}
+
+/// With budgets that are rarely spent, so that there are many decoys: sessions rekey in the middle.
+#[test]
+fn every_byte_of_shaped_connections_is_right() {
+    const BUDGET: u64 = 20_000_000_000;
+    let ms = Duration::from_millis;
+    let shapes = [
+        Shape::pad(BUDGET, ms(0)),
+        Shape::cover(BUDGET, ms(50)),
+        Shape::constant(BUDGET, ms(10)),
+        Shape::cover(BUDGET, ms(0)),
+        Shape {
+            delay_urgent: true,
+            ..Shape::constant(BUDGET / 100, ms(200))
+        },
+        Shape::NONE,
+    ];
+    check(if is_full() { 10_000 } else { 1500 }, 300, &shapes);
+}
+
+/// Connections in both directions and over both transports end anywhere, while settings change, the
+/// node stops and returns, and another gateway takes over.
+fn check(connections: u64, messages: usize, shapes: &[Shape]) {
     if !has_files() {
         return;
     }
     let _alone = alone();
-    let connections = if is_full() { 10_000 } else { 3000 };
     let mix = Mix {
         seed: seed(),
         is_rough: true,
-        messages: 30,
+        messages,
         both_ways: true,
     };
     say(format_args!("seed {}", mix.seed));
@@ -73,6 +96,7 @@ fn every_byte_is_right() {
             let mut other = gateway.settings().clone();
             other.limits.queued = [1 << 20, 3000, 1][changed as usize % 3];
             other.limits.batch = [1 << 16, 1][changed as usize % 2];
+            other.shape = shapes[changed as usize % shapes.len()];
             gateway.change(other).unwrap();
         }
         if part(3) && dead_until.is_none() {
@@ -92,11 +116,19 @@ fn every_byte_is_right() {
         }
     }
     let totals = load.finish();
+    let mut shaped = Shaped::default();
+    let turns = [
+        gateway.turns(),
+        before.as_ref().map_or(Vec::new(), Gateway::turns),
+    ]
+    .concat();
+    turns.iter().for_each(|turns| shaped.add(&turns.shaped));
     say(format_args!(
-        "{totals:?} in {:.1} s; {:?}",
+        "{totals:?} in {:.1} s; {:?}; {shaped:?}",
         started.elapsed().as_secs_f64(),
         told.lock().unwrap()
     ));
+    assert_eq!(shaped.decoys > 0, shapes != [Shape::NONE]);
     assert!(totals.whole > connections / 5, "few are checked to the end");
     assert!(totals.untouched <= 10, "lost between two gateways");
     let before = before.unwrap();

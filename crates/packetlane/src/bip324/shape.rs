@@ -17,13 +17,8 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let shape = Shape {
-//!     pad: true,
-//!     bytes_per_day: 50_000_000,
-//!     ..Shape::NONE
-//! };
-//! // The seed must be random and secret.
-//! let mut shaper = Shaper::new(shape, Engine::detect()?, [7; 32]);
+//! let shape = Shape::pad(50_000_000, Duration::ZERO);
+//! let mut shaper = Shaper::random(shape, Engine::detect()?)?;
 //! let now = Duration::ZERO;
 //! shaper.push(now, 1000, Priority::Normal);
 //! // 1000 bytes become 1024: a packet of 24 bytes has contents of 4.
@@ -35,6 +30,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "std")]
+use super::error::HandshakeError;
 use super::packet::OVERHEAD;
 use crate::engine::Engine;
 use alloc::collections::VecDeque;
@@ -132,6 +129,41 @@ impl Shape {
         delay_urgent: false,
     };
 
+    /// Padding, with this budget; bursts are spread over `max_delay`, if that is not zero.
+    #[must_use]
+    pub const fn pad(bytes_per_day: u64, max_delay: Duration) -> Self {
+        Self {
+            pad: true,
+            pace: match max_delay.is_zero() {
+                true => Pace::Immediate,
+                false => Pace::Spread,
+            },
+            bytes_per_day,
+            max_delay,
+            ..Self::NONE
+        }
+    }
+
+    /// Like [`Shape::pad`], with cover flights.
+    #[must_use]
+    pub const fn cover(bytes_per_day: u64, max_delay: Duration) -> Self {
+        Self {
+            cover: true,
+            ..Self::pad(bytes_per_day, max_delay)
+        }
+    }
+
+    /// A constant rate.
+    #[must_use]
+    pub const fn constant(bytes_per_day: u64, max_delay: Duration) -> Self {
+        Self {
+            pace: Pace::Constant,
+            bytes_per_day,
+            max_delay,
+            ..Self::NONE
+        }
+    }
+
     /// Microseconds between two writes of held bytes.
     fn interval(&self) -> u64 {
         let delay = micros(self.max_delay);
@@ -175,6 +207,17 @@ pub struct Shaped {
     pub max_delay: Duration,
     /// The time for which bytes of messages were held, summed up over all bytes.
     pub delay: Duration,
+}
+
+impl Shaped {
+    /// Adds the counts of another shaper.
+    pub fn add(&mut self, other: &Self) {
+        self.decoys += other.decoys;
+        self.decoy_bytes += other.decoy_bytes;
+        self.unpadded += other.unpadded;
+        self.max_delay = self.max_delay.max(other.max_delay);
+        self.delay += other.delay;
+    }
 }
 
 /// Shapes one direction of one connection. See the [module](self).
@@ -257,6 +300,19 @@ impl Shaper {
             ),
             counts: Shaped::default(),
         }
+    }
+
+    /// Creates a shaper with a seed from the operating system (feature `std`).
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError::NoEntropy`] if the operating system returns no random bytes.
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn random(shape: Shape, engine: Engine) -> Result<Self, HandshakeError> {
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut seed[..]).map_err(|_| HandshakeError::NoEntropy)?;
+        Ok(Self::new(shape, engine, *seed))
     }
 
     /// Adds a message of `wire_len` bytes: the length of its packet. `now` is the time since some
