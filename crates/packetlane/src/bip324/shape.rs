@@ -72,6 +72,9 @@ const DAY: u64 = 24 * 3600 * 1_000_000;
 /// The part of a day whose budget may be saved up: an hour, in microseconds.
 const MAX_SAVED: u64 = DAY / 24;
 
+/// The part of what is saved up that cover flights leave for padding.
+const FOR_PADDING: u64 = MAX_SAVED / 4;
+
 /// How one direction of a connection is shaped. The parts can be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -426,7 +429,7 @@ impl Shaper {
         let mut decoys = (0, flight.1);
         if flight.0 > 0 && self.shape.pad {
             let padding = padded(flight.0) - flight.0;
-            match self.spend(padding) {
+            match self.spend(padding, 0) {
                 true => decoys.0 = padding,
                 false => self.counts.unpadded += 1,
             }
@@ -443,8 +446,8 @@ impl Shaper {
             && at <= now
         {
             self.cover = None;
-            // Not together with messages, which would make both stand out; and not on credit.
-            if flight.0 == 0 && self.held_bytes == 0 && self.spend(imitated.0) {
+            // Not together with messages, which would make both stand out.
+            if flight.0 == 0 && self.held_bytes == 0 && self.spend(imitated.0, FOR_PADDING) {
                 decoys = imitated;
             }
         }
@@ -554,9 +557,11 @@ impl Shaper {
         self.saved = (saved.min(share * u128::from(MAX_SAVED)), Some(last));
     }
 
-    /// Takes bytes from the budget, if it has so many.
-    fn spend(&mut self, bytes: u64) -> bool {
+    /// Takes bytes from the budget, if it has so many, and then still those of so many microseconds.
+    fn spend(&mut self, bytes: u64, reserve: u64) -> bool {
+        let reserve = u128::from(self.shape.bytes_per_day) * u128::from(reserve);
         let left = (self.saved.0).checked_sub(u128::from(bytes) * u128::from(DAY));
+        let left = left.filter(|left| *left >= reserve);
         self.saved.0 = left.unwrap_or(self.saved.0);
         left.is_some()
     }
