@@ -29,6 +29,7 @@ pub mod experiments;
 #[cfg(feature = "cuda")]
 pub mod gpu_check;
 pub mod measure;
+mod observer;
 mod picture;
 mod progress;
 mod published;

@@ -14,7 +14,7 @@ use packetlane_peers::tally::{Slot, Tally};
 use packetlane_peers::{
     Calls, ConnectionType, Cost, Event, MESSAGE_THREAD, Process, Record, Source,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 

@@ -34,6 +34,11 @@ mod quic {
     pub(super) mod send_path;
 }
 
+mod shape {
+    pub(super) mod cost;
+    pub(super) mod detect;
+}
+
 #[cfg(feature = "rivals")]
 mod gateway {
     pub(super) mod connections;
@@ -79,6 +84,8 @@ pub static ALL: &[&Experiment] = &[
     &quic::link::EXPERIMENT,
     #[cfg(feature = "rivals")]
     &quic::send_path::EXPERIMENT,
+    &shape::detect::EXPERIMENT,
+    &shape::cost::EXPERIMENT,
     #[cfg(feature = "rivals")]
     &gateway::turn::EXPERIMENT,
     #[cfg(feature = "rivals")]
