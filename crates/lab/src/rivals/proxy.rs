@@ -50,26 +50,9 @@ impl Proxy {
         turn: Duration,
         node: SocketAddr,
     ) -> Self {
-        let default = Limits::default();
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
-        let settings = Settings {
-            inbound: vec![Inbound::new(listen, node)],
-            advertise: false,
-            workers: NonZero::<usize>::MIN,
-            turn,
-            limits: Limits {
-                half_open_of: PerAddress::UNLIMITED,
-                connections: usize::MAX,
-                batch: match strategy {
-                    Strategy::Batches => default.batch,
-                    Strategy::OneAtATime => 1,
-                },
-                ..default
-            },
-            ..Settings::new(NETWORK, engine)
-        };
-        let gateway = Gateway::start(settings, |_, _| {});
-        Self::Ours(Box::new(gateway.expect("a gateway on the loopback device")))
+        let inbound = vec![Inbound::new(listen, node)];
+        Self::Ours(Box::new(gateway(engine, strategy, turn, inbound)))
     }
 
     pub(crate) fn tokio(node: SocketAddr) -> Self {
@@ -106,6 +89,33 @@ impl Proxy {
             },
         }
     }
+}
+
+/// Our gateway with one thread.
+pub(crate) fn gateway(
+    engine: Engine,
+    strategy: Strategy,
+    turn: Duration,
+    inbound: Vec<Inbound>,
+) -> Gateway {
+    let default = Limits::default();
+    let settings = Settings {
+        inbound,
+        advertise: false,
+        workers: NonZero::<usize>::MIN,
+        turn,
+        limits: Limits {
+            half_open_of: PerAddress::UNLIMITED,
+            connections: usize::MAX,
+            batch: match strategy {
+                Strategy::Batches => default.batch,
+                Strategy::OneAtATime => 1,
+            },
+            ..default
+        },
+        ..Settings::new(NETWORK, engine)
+    };
+    Gateway::start(settings, |_, _| {}).expect("a gateway on the loopback device")
 }
 
 /// State shared with the thread of a proxy.

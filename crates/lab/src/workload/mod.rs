@@ -7,6 +7,8 @@ pub(crate) mod gpu;
 pub(crate) mod hashes;
 pub(crate) mod many_sessions;
 pub(crate) mod packets;
+#[cfg(feature = "rivals")]
+pub(crate) mod processes;
 pub(crate) mod quic;
 #[cfg(feature = "rivals")]
 pub(crate) mod quinn;

@@ -8,10 +8,12 @@ use crate::report::{Case, OURS, Report};
 use crate::rivals::proxy::{Proxy, Strategy};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
+use crate::workload::processes::{Process, do_task, machine_limit};
 use crate::workload::relay::{
     Load, Peers, Relay, connect, node, on_separate_cores, quantile, rate_of_a_peer, stranger,
 };
 use packetlane::Engine;
+use packetlane_gateway::Settings;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use std::net::Ipv4Addr;
@@ -55,62 +57,101 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
+    do_task(bench.engine);
     let timed = "a gateway with one thread and so many idle v2 peers, each with its connection to \
-                 the node. CPU time is that of the gateway's thread: per connection, from accepting \
-                 until the node has the first message; while all are idle; and per message of 100 \
-                 more peers at ten times the rate of a real node's peers. Latency is from when \
-                 such a message is due until it is read. A stranger sends 64 random bytes, for \
-                 which the gateway makes a key, and ends; its own CPU time is beside";
+                 the node. If a process may not open so many files, the gateway is this number of \
+                 `processes`, with one thread each, which share its ports; peers and node are in as \
+                 many others. CPU time is that of all the gateway's threads: per connection, one at \
+                 a time, from accepting until the node has the first message; while all are idle; \
+                 and per message of 100 more peers at ten times the rate of a real node's peers. \
+                 Latency is from when such a message is due until it is read. A stranger sends 64 \
+                 random bytes, for which the gateway makes a key, and ends; its own CPU time is \
+                 beside. Memory is what a connection takes of the gateway's processes in user space, \
+                 at the end";
     let all = CONNECTIONS.into_iter();
     let chosen = all.filter(|&connections| !bench.quick || connections == CONNECTIONS[0]);
     let task = |connections: usize| {
         let case = EXPERIMENT.case(timed).with("connections", connections);
+        let processes = processes(connections);
+        let case = case.with("processes", processes.max(1));
         Task::new(case, move |case, plan, report| {
-            run(bench.engine, connections, bench.quick, case, plan, report);
+            let size = (connections, processes);
+            run(bench.engine, size, bench.quick, case, plan, report);
         })
     };
     chosen.map(task).collect()
 }
 
+/// The number of processes that the gateway needs. 0 if this one may open enough files for peers,
+/// gateway and node.
+fn processes(connections: usize) -> usize {
+    // Four sockets each, those of strangers that the gateway has not closed yet, and some files.
+    let rest = STRANGERS + 1000;
+    let wanted = 4 * (connections + ACTIVE) + rest;
+    let files = packetlane_files::raise_file_limit(wanted as u64) as usize;
+    // The kernel distributes the connections over processes by chance: 5 % more are for that.
+    let of_gateway = 2 * (connections + ACTIVE) * 105 / 100;
+    match files < wanted {
+        true => of_gateway.div_ceil(files.saturating_sub(rest).max(1)),
+        false => 0,
+    }
+}
+
 fn run(
     engine: Engine,
-    connections: usize,
+    (connections, processes): (usize, usize),
     quick: bool,
     case: &Case,
     plan: &Plan,
     report: &mut Report,
 ) {
-    // Four sockets each, those of strangers that the gateway has not closed yet, and some files.
-    let wanted = (4 * (connections + ACTIVE) + STRANGERS + 1000) as u64;
-    let files = packetlane_files::raise_file_limit(wanted);
-    if files < wanted {
-        eprintln!(
-            "NOT RUN: {}: needs {wanted} open files, and may have {files}",
-            case.text
-        );
+    let reason = match processes > 0 && quick || processes >= Settings::MAX_INBOUND {
+        true => {
+            let files = packetlane_files::raise_file_limit(0);
+            Some(format!("a process may open only {files} files"))
+        }
+        false => machine_limit(connections + ACTIVE),
+    };
+    if let Some(reason) = reason {
+        eprintln!("NOT RUN: {}: {reason}", case.text);
         return;
     }
     let profile = Profile::node("relay");
-    let node = node();
-    let address = node.local_addr().expect("a listener");
-    let (proxy, _cores) =
-        on_separate_cores(|| Proxy::ours(engine, Strategy::Batches, Duration::ZERO, address));
-    let mut relay = Relay::new(
-        engine,
-        &profile,
-        (ACTIVE, Peers::V2),
-        proxy.address(),
-        &node,
-    );
+    let mut nodes: Vec<_> = (0..=processes).map(|_| node()).collect();
+    let ((proxy, gateway, addresses), _cores) = on_separate_cores(|| match processes {
+        0 => {
+            let address = nodes[0].local_addr().expect("a listener");
+            let proxy = Proxy::ours(engine, Strategy::Batches, Duration::ZERO, address);
+            let listen = vec![proxy.address()];
+            (Some(proxy), Vec::new(), listen)
+        }
+        _ => {
+            let (gateway, listen) = Process::gateway(processes, &nodes);
+            (None, gateway, listen)
+        }
+    });
+    // The first is for the active peers, and for all if there is no other.
+    let (address, node) = (addresses[0], nodes.remove(0));
+    let mut relay = Relay::new(engine, &profile, (ACTIVE, Peers::V2), address, &node);
     let of = [OURS, engine.backend().name()];
-    let cpu = || proxy.turns().cpu.as_secs_f64();
-    let mut idle = Vec::with_capacity(connections);
-    let before = cpu();
-    for number in 0..connections {
-        let from = Ipv4Addr::new(127, 1, 1, 1 + (number / OF_AN_ADDRESS) as u8);
-        let pair = connect(engine, Peers::V2, (from, proxy.address()), &node, number);
-        // Nobody sends any more, so the peer's session can go.
-        idle.push(pair.map(|(socket, _)| socket));
+    let here = || proxy.as_ref().map(|proxy| proxy.turns().cpu.as_secs_f64());
+    let cpu = || here().unwrap_or_else(|| gateway.iter().map(Process::cpu).sum());
+    let memory = || gateway.iter().map(Process::memory).sum::<u64>();
+    let (mut idle, mut idle_processes) = (Vec::new(), Vec::new());
+    let (before, memory_before) = (cpu(), memory());
+    for (part, node) in nodes.into_iter().enumerate() {
+        let of_part = (part + 1) * connections / processes - part * connections / processes;
+        let from = Ipv4Addr::new(127, 1, 1, 1 + part as u8);
+        let process = Process::peers((from, of_part), addresses[part + 1], node);
+        idle_processes.push(process);
+    }
+    if processes == 0 {
+        for number in 0..connections {
+            let from = Ipv4Addr::new(127, 1, 1, 1 + (number / OF_AN_ADDRESS) as u8);
+            let pair = connect(engine, Peers::V2, (from, address), &node, number);
+            // Nobody sends any more, so the peer's session can go.
+            idle.push(pair.map(|(socket, _)| socket));
+        }
     }
     let accepting = (cpu() - before) / connections as f64;
     enter(
@@ -124,7 +165,7 @@ fn run(
     let mut random = StdRng::seed_from_u64(64);
     let (before, own) = (cpu(), Clock::ThreadCpu.now());
     for _ in 0..STRANGERS {
-        stranger(proxy.address(), &mut random);
+        stranger(address, &mut random);
     }
     let own = (Clock::ThreadCpu.now() - own).as_secs_f64() / STRANGERS as f64;
     // It may still be busy with the last ones.
@@ -163,6 +204,12 @@ fn run(
     enter(report, case, of, ("idle_cpu", "%"), &at_rest);
     enter(report, case, of, ("cpu_per_message", "ns"), &per_message);
     enter(report, case, of, ("latency_p99", "us"), &slow);
+    // The memory of this process is mostly that of the peers.
+    if processes > 0 {
+        let grown = memory().saturating_sub(memory_before) as f64 / 1024.0;
+        let metric = ("memory_per_connection", "KiB");
+        enter(report, case, of, metric, &[grown / connections as f64]);
+    }
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
