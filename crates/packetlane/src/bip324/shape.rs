@@ -50,7 +50,7 @@ const MAX_DECOY: u64 = 64 * 1024;
 /// shorter, and the difference costs little.
 const MIN_FLIGHT: u64 = 256;
 
-/// Longest flight that is imitated, in bytes: Bitcoin has no longer message.
+/// Flights of twice this length, in bytes, are not imitated: Bitcoin has no such message.
 const MAX_IMITATED: u64 = 1 << 22;
 
 /// The powers of two of imitated flights.
@@ -398,16 +398,23 @@ impl Shaper {
 
     /// Adds bytes to those that are held.
     fn hold(&mut self, now: u64, bytes: u64, priority: Priority, is_decoy: bool) {
+        if bytes == 0 {
+            return;
+        }
         let due = self.shape.due(now, priority);
         self.held_bytes += bytes;
-        // Packets are in order, so nothing before it may leave later.
-        for held in &mut self.held {
-            held.due = held.due.min(due);
+        // Packets are in order, so nothing before it may leave later. The last is due last.
+        for held in self.held.iter_mut().rev().take_while(|held| held.due > due) {
+            held.due = due;
         }
         let (messages, decoys) = if is_decoy { (0, bytes) } else { (bytes, 0) };
-        // One entry for an interval, so that there are few.
+        // One entry for an interval, and one for all that waits only for a slow caller, so that there
+        // are few.
+        let same = |last: &Held| {
+            now < last.since + self.shape.interval().max(1) || due <= now && last.due <= now
+        };
         match self.held.back_mut() {
-            Some(last) if now < last.since + self.shape.interval().max(1) => {
+            Some(last) if same(last) => {
                 // For how long decoys are held does not matter.
                 if last.messages == 0 {
                     last.since = now;
@@ -459,13 +466,19 @@ impl Shaper {
 
     /// Draws the next cover flight and its time. `None` as long as nothing was sent.
     fn next_cover(&mut self, now: u64) -> Option<(Flight, u64)> {
-        let known = self.seen.iter().flatten().count() as u64;
-        let drawn = self.random.below(known)?;
-        let (len, priority) = *self.seen.iter().flatten().nth(drawn as usize)?;
-        let len = match self.shape.pad {
-            true => padded(len),
-            false => len.max(MIN_DECOY),
+        let pad = self.shape.pad;
+        // The budget never suffices for longer ones, and waiting for their time would waste it.
+        let most = u128::from(self.shape.bytes_per_day) * u128::from(MAX_SAVED - FOR_PADDING);
+        let known = || {
+            let seen = self.seen.iter().flatten();
+            let flights = seen.map(|&(len, priority)| match pad {
+                true => (padded(len), priority),
+                false => (len.max(MIN_DECOY), priority),
+            });
+            flights.filter(|(len, _)| u128::from(*len) * u128::from(DAY) <= most)
         };
+        let drawn = self.random.below(known().count() as u64)?;
+        let (len, priority) = known().nth(drawn as usize)?;
         // So the budget is spent on average.
         let mean = u128::from(len) * u128::from(DAY) / u128::from(self.shape.bytes_per_day);
         Some((
@@ -486,7 +499,17 @@ impl Shaper {
             bytes = self.due_by(now + interval).max(write);
         }
         self.leaving = bytes.div_ceil(write) * write;
-        self.leaving.saturating_sub(self.held_bytes)
+        let lacking = self.leaving.saturating_sub(self.held_bytes);
+        if is_time {
+            let cost = u128::from(lacking) * u128::from(DAY);
+            self.saved.0 = self.saved.0.saturating_sub(cost);
+        } else if !self.spend(lacking, interval) {
+            // Others' requests must not multiply the rate. The next regular write is paid for.
+            self.leaving = bytes;
+            self.counts.unpadded += 1;
+            return 0;
+        }
+        lacking
     }
 
     /// Lets bytes leave.
@@ -525,7 +548,8 @@ impl Shaper {
     /// that is left.
     fn spread(&mut self, now: u64) -> u64 {
         let interval = self.shape.interval();
-        if *self.next_write.get_or_insert(now) > now {
+        // The parts are those of the whole flight.
+        if self.owed.0 > 0 || *self.next_write.get_or_insert(now) > now {
             return self.due_by(now);
         }
         self.next_write = Some(now + interval);
@@ -849,10 +873,12 @@ mod tests {
             assert_eq!(counts.decoy_bytes, decoys);
             assert!(counts.max_delay <= shape.max_delay, "{shape:?}: {counts:?}");
             assert!(busiest < 20, "{shape:?}: {busiest}");
-            if shape.pace != Pace::Constant {
+            if shape.pace != Pace::Constant || shape.bytes_per_day > 0 {
                 let budget = u128::from(shape.bytes_per_day) * u128::from(now + MAX_SAVED);
+                // What fills a constant rate may be shorter than the shortest decoy.
+                let paid = decoys.saturating_sub(MIN_DECOY);
                 assert!(
-                    u128::from(decoys) * u128::from(DAY) <= budget,
+                    u128::from(paid) * u128::from(DAY) <= budget,
                     "{shape:?}: {decoys}"
                 );
             }
@@ -890,6 +916,128 @@ mod tests {
         let (few, many) = (found.values().min().unwrap(), found.values().max().unwrap());
         assert!(*few > 2000 && *many < few + few / 5, "{found:?}");
         assert!((40 * MB..52 * MB).contains(&all), "{all}");
+    }
+
+    /// A flight for which the budget never suffices is not drawn: it would only pass the time.
+    #[test]
+    fn flights_above_the_budget_are_not_imitated() {
+        for pad in [false, true] {
+            let mut shaper = shaper(Shape {
+                pad,
+                cover: true,
+                bytes_per_day: 50 * MB,
+                ..Shape::NONE
+            });
+            for len in [300, 1_700_000] {
+                shaper.push(ms(0), len, Priority::Normal);
+                turn(&mut shaper, ms(0));
+            }
+            let mut all = 0;
+            while let Some(at) = shaper.wake_at().filter(|at| *at <= ms(86_400_000)) {
+                all += turn(&mut shaper, at).1;
+            }
+            assert!((40 * MB..52 * MB).contains(&all), "{all}");
+        }
+    }
+
+    /// Decoys between the regular writes are paid for by messages that took the place of others.
+    #[test]
+    fn urgent_messages_do_not_multiply_a_constant_rate() {
+        let shape = Shape::constant(50 * MB, ms(1000));
+        let mut shaper = shaper(shape);
+        let (mut now, mut decoys) = (ms(0), 0);
+        let mut regular = Vec::new();
+        while now < ms(3_600_000) {
+            // A peer asks for headers a hundred times a second, and gets none.
+            shaper.push(now, 45, Priority::Urgent);
+            decoys += turn(&mut shaper, now).0;
+            now += ms(10);
+        }
+        assert!(decoys <= 2 * 50 * MB / 24, "{decoys}");
+        // The regular writes are as ever.
+        while let Some(at) = shaper.wake_at().filter(|_| regular.len() < 3) {
+            regular.push(turn(&mut shaper, at).1);
+        }
+        assert_eq!(regular, [578; 3]);
+    }
+
+    /// A long cover flight leaves in the same parts as a message of its length.
+    #[test]
+    fn long_cover_flights_are_spread_as_messages_are() {
+        let parts = |shaper: &mut Shaper, from: Duration| {
+            let mut parts = Vec::new();
+            let mut now = from;
+            while parts.len() < 8 {
+                let written = turn(shaper, now).1;
+                parts.extend(Some(written).filter(|written| *written > 0));
+                now = shaper.wake_at().unwrap_or(now);
+            }
+            parts
+        };
+        for priority in [Priority::Normal, Priority::Urgent] {
+            let mut shaper = shaper(Shape {
+                delay_urgent: true,
+                ..Shape::cover(500 * MB, ms(800))
+            });
+            shaper.push(ms(0), padded(300_000) as usize, priority);
+            let of_message = parts(&mut shaper, ms(0));
+            let at = shaper.wake_at().unwrap();
+            assert!(at > ms(800));
+            assert_eq!(parts(&mut shaper, at), of_message);
+        }
+    }
+
+    /// What a peer that does not read keeps waiting needs no entry per message.
+    #[test]
+    fn bytes_that_are_due_are_one_entry() {
+        for pace in [Pace::Immediate, Pace::Spread, Pace::Constant] {
+            let mut shaper = shaper(Shape {
+                pace,
+                ..Shape::pad(50 * MB, ms(100))
+            });
+            for second in 0..1000 {
+                shaper.push(ms(1000 * second), 29, Priority::Urgent);
+            }
+            assert_eq!(shaper.held.len(), 1, "{pace:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_not_held() {
+        let mut shaper = shaper(Shape::pad(50 * MB, ms(800)));
+        shaper.push(ms(0), 0, Priority::Urgent);
+        assert_eq!(turn(&mut shaper, ms(0)), (0, 0));
+        assert_eq!(shaper.wake_at(), None);
+        // The next message is held as long as any.
+        shaper.push(ms(1), 1024, Priority::Normal);
+        assert_eq!(turn(&mut shaper, ms(1)), (0, 128));
+    }
+
+    #[test]
+    fn extreme_settings_do_not_overflow() {
+        for bytes_per_day in [0, 1, u64::MAX] {
+            for max_delay in [Duration::ZERO, Duration::from_micros(1), Duration::MAX] {
+                for case in 0..12_u8 {
+                    let mut shaper = shaper(Shape {
+                        pad: case & 1 != 0,
+                        cover: case & 2 != 0,
+                        pace: [Pace::Immediate, Pace::Spread, Pace::Constant][case as usize / 4],
+                        bytes_per_day,
+                        max_delay,
+                        delay_urgent: false,
+                    });
+                    let times = [ms(5), ms(0), Duration::MAX, ms(7), ms(9)];
+                    for (now, len) in times.into_iter().zip([0, 1, 1 << 24, 56, 1 << 40]) {
+                        shaper.push(now, len, Priority::Normal);
+                        for _ in 0..100 {
+                            shaper.decoy(now);
+                        }
+                        shaper.written(shaper.released());
+                        let _ = shaper.wake_at();
+                    }
+                }
+            }
+        }
     }
 
     #[test]
