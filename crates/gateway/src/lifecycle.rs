@@ -430,6 +430,9 @@ impl Worker {
     /// Closes a link's sockets and removes it. Returns its last snapshot.
     fn remove(&mut self, number: usize) -> Option<Peer> {
         let link = self.links.try_remove(number)?;
+        if let Some(at) = link.timer {
+            self.timers.remove(&(at, number));
+        }
         self.memory.change(link.info.direction, link.held, 0);
         self.turns.add(&link.info.account, link.ignored());
         Some(link.snapshot())

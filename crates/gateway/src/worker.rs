@@ -17,8 +17,7 @@ use packetlane::bip324::KeyPool;
 use packetlane::sha256d::Hasher;
 use packetlane::{OpenBatch, SealBatch};
 use slab::Slab;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::RandomState;
 use std::io;
@@ -141,8 +140,8 @@ pub(crate) struct Worker {
     pub(crate) links: Slab<Link>,
     /// Links that may have something to read or write.
     pub(crate) ready: Vec<usize>,
-    /// When to wake links that need a turn then. Those that need it earlier by now have another entry.
-    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// When to wake links that need a turn then: [`Link::timer`] of each.
+    pub(crate) timers: BTreeSet<(Instant, usize)>,
     /// The next peer id. Each thread counts in steps of the number of threads.
     pub(crate) next_id: u64,
     /// Memory held by this thread's links.
@@ -211,7 +210,7 @@ impl Thread {
             listeners_close: None,
             links: Slab::new(),
             ready: Vec::new(),
-            timers: BinaryHeap::new(),
+            timers: BTreeSet::new(),
             next_id: 1 + number,
             turn: Turn {
                 incoming: OpenBatch::new(),
@@ -252,7 +251,7 @@ impl Worker {
                 && !self.listeners.iter().any(|listener| listener.has_more)
                 && self.to_sweep.is_empty();
             let is_short_of_keys = self.keys.missing() >= KEYS_AT_ONCE;
-            let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+            let timer = self.timers.first().map(|(at, _)| *at);
             let wait = match may_wait && !is_short_of_keys {
                 true => (self.listeners_close.into_iter().chain(timer))
                     .map(|at| at.saturating_duration_since(Instant::now()))
@@ -322,27 +321,30 @@ impl Worker {
 
     /// Wakes the links whose time has come.
     fn run_timers(&mut self) {
-        while let Some(Reverse((at, number))) = self.timers.peek().copied()
+        while let Some((at, number)) = self.timers.first().copied()
             && at <= Instant::now()
         {
-            self.timers.pop();
-            if let Some(link) = self.links.get_mut(number)
-                && link.timer == Some(at)
-            {
+            self.timers.pop_first();
+            if let Some(link) = self.links.get_mut(number) {
                 link.timer = None;
                 self.wake(number);
             }
         }
     }
 
-    /// Sets the timer of a link that needs a turn at some time.
+    /// Sets the timer of a link that needs a turn at some time. One for each link, however often it
+    /// changes.
     pub(crate) fn set_timer(&mut self, number: usize) {
         if let Some(link) = self.links.get_mut(number)
-            && let Some(at) = link.wake_at()
-            && link.timer.is_none_or(|timer| at < timer)
+            && let before = link.timer
+            && let wake_at = link.wake_at()
+            && before != wake_at
         {
-            link.timer = Some(at);
-            self.timers.push(Reverse((at, number)));
+            link.timer = wake_at;
+            if let Some(before) = before {
+                self.timers.remove(&(before, number));
+            }
+            self.timers.extend(wake_at.map(|at| (at, number)));
         }
     }
 
