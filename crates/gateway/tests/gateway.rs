@@ -1942,3 +1942,22 @@ fn decoys_cover_a_quiet_connection() {
     let (_, account, _) = ended.recv_timeout(LIMIT).unwrap();
     assert!(account.shaped.decoys > 8);
 }
+
+/// A peer cannot read what is held: it has not stopped reading.
+#[test]
+fn a_peer_whose_messages_are_held_is_not_stalled() {
+    let (node, _) = echo();
+    let mut settings = inbound(node);
+    settings.limits.stalled = Duration::from_secs(1);
+    // Less than two writes an hour, unless a message is due.
+    settings.shape = Shape::constant(3000, Duration::from_secs(4));
+    let (gateway, told) = told(settings);
+    let mut rng = StdRng::seed_from_u64(5);
+    let messages = messages(&mut rng, 3);
+    assert!(talk_v2(connect(&gateway), &messages, rng) == messages);
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V2");
+    assert_eq!(
+        told.recv_timeout(LIMIT).unwrap(),
+        "closed: the peer closed the connection"
+    );
+}

@@ -130,7 +130,7 @@ pub(crate) struct Link {
     node_ended_first: bool,
     pub(crate) started: Instant,
     last_received: Instant,
-    /// When the peer last read something or nothing was queued for it, and the number of bytes sent
+    /// When the peer last read something or nothing that may leave was queued for it, and the number of bytes sent
     /// by then.
     last_send_progress: (Instant, u64),
     /// The link's memory as last added to the budget.
@@ -323,7 +323,10 @@ impl Link {
     pub(crate) fn check_timeouts(&mut self, now: Instant, settings: &Settings) -> Option<Close> {
         let limits = &settings.limits;
         let over = |then: Instant, most: Duration| now.saturating_duration_since(then) > most;
-        if self.to_peer() == 0 || self.info.account.sent.bytes != self.last_send_progress.1 {
+        // What is held is not offered to the peer yet.
+        let shaping = self.shaping.as_ref();
+        let nothing_waits = self.to_peer() == 0 || shaping.is_some_and(|all| all.is_written());
+        if nothing_waits || self.info.account.sent.bytes != self.last_send_progress.1 {
             self.last_send_progress = (now, self.info.account.sent.bytes);
         }
         if let (Direction::Inbound, Target::Address(from)) =
