@@ -419,8 +419,12 @@ impl Worker {
                 link.info.account.cpu += Duration::from_nanos(share as u64);
                 (link.peer.calls, link.node.calls) = (0, 0);
                 let bytes = link.info.account.received.bytes + link.info.account.sent.bytes;
-                link.permit.count_bytes((bytes - link.counted) as usize);
                 link.counted = bytes;
+                // Nobody is charged for decoys that he did not ask for. They count before they are sent.
+                let messages = bytes.saturating_sub(link.info.account.shaped.decoy_bytes);
+                let more = messages.saturating_sub(link.charged);
+                link.permit.count_bytes(more as usize);
+                link.charged += more;
             }
         }
     }

@@ -137,6 +137,8 @@ pub(crate) struct Link {
     pub(crate) held: usize,
     /// Bytes in both directions whose CPU time is charged already.
     pub(crate) counted: u64,
+    /// The part of these without decoys, as counted for [`Limits::byte_rate`].
+    pub(crate) charged: u64,
     /// Whether the link is scheduled for the next turn.
     pub(crate) is_ready: bool,
     /// Whether it must wait until [`Limits::byte_rate`] allows more.
@@ -179,6 +181,7 @@ impl Link {
             last_send_progress: (now, 0),
             held: 0,
             counted: 0,
+            charged: 0,
             is_ready: false,
             is_throttled: false,
             shaping: None,

@@ -69,6 +69,10 @@ impl Shaping {
             return Ok(());
         }
         let now = self.since_start(now);
+        // As long as the queue is full, the node is not read, and its next message may be a block.
+        if connection.outbox.len() >= queued {
+            self.shaper.flush(now);
+        }
         while let Some(len) = self.shaper.decoy(now)
             && let Some(session) = connection.session_mut()
         {

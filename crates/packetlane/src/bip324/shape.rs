@@ -172,7 +172,7 @@ impl Shape {
         let delay = micros(self.max_delay);
         match self.pace {
             Pace::Immediate => 0,
-            Pace::Spread => (delay / PARTS).clamp(MIN_INTERVAL, MAX_INTERVAL),
+            Pace::Spread => (delay / PARTS).max(MIN_INTERVAL),
             Pace::Constant => {
                 let at_least = MIN_WRITE * DAY / self.bytes_per_day.max(1);
                 delay.clamp(MIN_INTERVAL, MAX_INTERVAL).max(at_least)
@@ -206,7 +206,8 @@ pub struct Shaped {
     pub decoy_bytes: u64,
     /// Flights that were not padded because the budget was spent.
     pub unpadded: u64,
-    /// The longest time for which a byte of a message was held.
+    /// The longest time for which a byte of a message was held. This and the next include the time in
+    /// which the caller could not write, because the peer did not read.
     pub max_delay: Duration,
     /// The time for which bytes of messages were held, summed up over all bytes.
     pub delay: Duration,
@@ -357,6 +358,15 @@ impl Shaper {
         }
         self.release(now);
         (decoy > 0).then(|| (decoy - MIN_DECOY) as usize)
+    }
+
+    /// Lets everything that is held leave, at the next [`Shaper::decoy`]. For a caller whose queue is
+    /// full: what comes next may be urgent.
+    pub fn flush(&mut self, now: Duration) {
+        let now = micros(now);
+        for held in &mut self.held {
+            held.due = held.due.min(now);
+        }
     }
 
     /// How many bytes may be written now: those at the front of what the connection has queued.
