@@ -225,7 +225,7 @@ impl Worker {
             } else if link.has_pending_work(&self.settings.limits) {
                 self.wake(number);
             }
-            self.set_timer(number);
+            self.set_timer(number, now);
             self.links[number].hold(&mut self.memory);
         }
         self.turn.outgoing.clear();

@@ -7,7 +7,7 @@ use crate::budget::{Budget, Direction, Memory};
 use crate::close::Close;
 use crate::dial::{KnownV1, Origin, Resolver, lock};
 use crate::event::{EventSink, NodeState};
-use crate::link::{End, Link, READ_LEN, Scratch, Stage};
+use crate::link::{End, Link, READ_LEN, Scratch};
 use crate::listener::{Listener, ReservedFd};
 use crate::reactor::{Reactor, Subject};
 use crate::settings::{Inbound, PeerSource, Settings};
@@ -35,8 +35,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_SWEPT: usize = 256;
 
 /// Maximum links per [`SWEEP_INTERVAL`]: each takes half a microsecond, as it is in no cache. So with
-/// 50,000 links each is checked every five seconds.
-const MAX_SWEPT_PER_INTERVAL: usize = 10_000;
+/// 20,000 links each is checked every eight seconds.
+const MAX_SWEPT_PER_INTERVAL: usize = 2500;
 
 /// Maximum number of keys that are computed before they are needed.
 const MAX_KEYS: usize = 64;
@@ -334,10 +334,10 @@ impl Worker {
 
     /// Sets the timer of a link that needs a turn at some time. One for each link, however often it
     /// changes.
-    pub(crate) fn set_timer(&mut self, number: usize) {
+    pub(crate) fn set_timer(&mut self, number: usize, now: Instant) {
         if let Some(link) = self.links.get_mut(number)
             && let before = link.timer
-            && let wake_at = link.wake_at()
+            && let wake_at = link.wake_at(now)
             && before != wake_at
         {
             link.timer = wake_at;
@@ -443,8 +443,6 @@ impl Worker {
             link.hold(&mut self.memory);
             if let Some(close) = link.check_timeouts(now, &self.settings) {
                 self.close(number, close);
-            } else if matches!(link.stage, Stage::AwaitingNode) || link.is_throttled {
-                self.wake(number);
             }
         }
     }

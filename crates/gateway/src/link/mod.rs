@@ -34,6 +34,9 @@ const ADDRESSES_IN_TIME: u32 = 6;
 /// KB.
 const SILENT: Duration = Duration::from_secs(10);
 
+/// How often a link is tried that no event reports.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A link's progress.
 #[derive(Debug)]
 pub(crate) enum Stage {
@@ -578,9 +581,13 @@ impl Link {
         Ok(())
     }
 
-    /// When the link needs a turn although nothing happens: bytes are held, or a decoy is due.
-    pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.shaping.as_ref()?.wake_at()
+    /// When the link needs a turn although nothing happens: it is throttled, the node is silent, bytes
+    /// are held, or a decoy is due.
+    pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let is_polled = self.is_throttled || matches!(self.stage, Stage::AwaitingNode);
+        let poll = is_polled.then(|| now + POLL_INTERVAL);
+        let shaping = self.shaping.as_ref().and_then(|shaping| shaping.wake_at());
+        [poll, shaping].into_iter().flatten().min()
     }
 
     /// Writes what is queued for the node.
