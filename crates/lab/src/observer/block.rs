@@ -25,7 +25,7 @@ const AFTER: u64 = 10;
 /// Alarms in so many seconds are one.
 const ONE_ALARM: u64 = 5;
 
-/// False alarms an hour that the classifier may have in training.
+/// False alarms an hour that the classifier may have.
 const FALSE_ALARMS: f64 = 1.0;
 
 /// A connection and the blocks that it carries.
@@ -111,7 +111,8 @@ fn usual(bytes: &[f64]) -> Vec<f64> {
 }
 
 /// A classifier of windows of three seconds, trained on the first half of each connection and scored
-/// on the second.
+/// on the second. Its threshold is the one that gives so many false alarms there, so that all shapes are
+/// compared at the same rate.
 pub(crate) fn classifier(samples: &[Sample<'_>]) -> Score {
     let (mut features, mut answers) = (Vec::new(), Vec::new());
     let windows: Vec<Vec<Vec<f64>>> = samples
@@ -137,62 +138,35 @@ pub(crate) fn classifier(samples: &[Sample<'_>]) -> Score {
                 .collect()
         })
         .collect();
-    let run = |threshold: f64, of_training: bool| {
+    let run = |threshold: f64| {
         let mut all = Score::default();
         for (sample, scores) in samples.iter().zip(&scores) {
-            let within = match of_training {
-                true => 0..half(sample),
-                false => half(sample)..sample.observed.seconds(),
+            let within = half(sample)..sample.observed.seconds();
+            let is_alarm = |&second: &u64| {
+                let score = scores.get(second as usize);
+                score.is_some_and(|score| *score > threshold)
             };
-            let seconds = within.clone().filter(|&second| {
-                scores
-                    .get(second as usize)
-                    .is_some_and(|score| *score > threshold)
-            });
-            let alarms: Vec<u64> = seconds.collect();
+            let alarms: Vec<u64> = within.clone().filter(is_alarm).collect();
             all = all.plus(sample.score(&alarms, within));
         }
         all
     };
-    if std::env::var("DEBUG_CLASSIFIER").is_ok() {
-        for (sample, scores) in samples.iter().zip(&scores) {
-            let blocks = sample.blocks();
-            let mut top: Vec<(i64, u64, bool)> = (0..)
-                .zip(scores)
-                .map(|(second, score)| {
-                    (
-                        (score * 100.0) as i64,
-                        second,
-                        blocks.iter().any(|b| (second..second + 3).contains(b)),
-                    )
-                })
-                .collect();
-            top.sort();
-            eprintln!("top {:?}", top.iter().rev().take(60).collect::<Vec<_>>());
-            eprintln!(
-                "blocks {:?}",
-                blocks
-                    .iter()
-                    .map(|b| (*b, scores[*b as usize] as i64))
-                    .collect::<Vec<_>>()
-            );
-        }
-    }
-    let hours = samples.iter().map(half).sum::<u64>() as f64 / 3600.0;
+    let seconds = |sample: &Sample<'_>| sample.observed.seconds() - half(sample);
+    let hours = samples.iter().map(seconds).sum::<u64>() as f64 / 3600.0;
     let mut thresholds: Vec<f64> = scores.iter().flatten().copied().collect();
     thresholds.sort_by(f64::total_cmp);
     // The lowest threshold with few false alarms, by halving.
     let (mut low, mut high) = (0, thresholds.len());
     while low < high {
         let middle = usize::midpoint(low, high);
-        let precision = run(thresholds[middle], true).precision;
+        let precision = run(thresholds[middle]).precision;
         let false_alarms = (precision.of - precision.right) as f64;
         match false_alarms <= FALSE_ALARMS * hours {
             true => high = middle,
             false => low = middle + 1,
         }
     }
-    run(thresholds.get(low).copied().unwrap_or(f64::INFINITY), false)
+    run(thresholds.get(low).copied().unwrap_or(f64::INFINITY))
 }
 
 /// The features of the window that ends with each second.

@@ -79,7 +79,7 @@ const FOR_PADDING: u64 = MAX_SAVED / 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Pads each flight, that is all that is sent at once, with a decoy behind it: to 256 bytes, or
-    /// beyond that to the next length of PADÉ (Nikitin et al., "Reducing Metadata Leakage from
+    /// beyond that to the next length of Padmé (Nikitin et al., "Reducing Metadata Leakage from
     /// Encrypted Files and Communication with PURBs", 2019), which adds at most 12 %. A decoy has at
     /// least 20 bytes.
     pub pad: bool,
@@ -611,7 +611,7 @@ fn padded(flight: u64) -> u64 {
     }
 }
 
-/// PADÉ: the next length whose binary digits end in zeros, except for as many as it takes to write
+/// Padmé: the next length whose binary digits end in zeros, except for as many as it takes to write
 /// the length of the length.
 fn padme(len: u64) -> u64 {
     let exponent = len.ilog2();
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_flights_are_those_of_pade() {
+    fn lengths_of_flights_are_those_of_padme() {
         // Figures by hand from the definition in the paper.
         for (len, expected) in [
             (256, 256),

@@ -30,6 +30,18 @@ const BATCH: usize = 64;
 /// A day in seconds.
 const DAY: f64 = 86_400.0;
 
+/// Recall by bytes.
+const BY_BUDGET: Picture = Picture {
+    x: Some(Bottom::log("budget", "MB of decoys a day and direction")),
+    facets: &["trace", "sides"],
+    held: &[("delay", "0")],
+    lines: Lines::OursBy("mode"),
+    ..Picture::new(
+        "recall",
+        "Blocks that the classifier finds, at one false alarm an hour",
+    )
+};
+
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "shape.cost",
     description: "What hiding sizes and times of Bitcoin's traffic achieves, and what it costs",
@@ -41,44 +53,17 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     sentence,
     words,
     pictures: &[
+        BY_BUDGET,
         Picture {
-            x: Some(Bottom::log(
-                "budget",
-                "10^6 bytes of decoys a day and direction",
-            )),
-            facets: &["trace", "sides"],
-            held: &[("delay", "0")],
-            lines: Lines::OursBy("mode"),
-            ..Picture::new(
-                "recall",
-                "Blocks that the classifier finds, at one false alarm an hour",
-            )
+            metric: "spikes_precision",
+            title: "Seconds above twice the mean that are blocks",
+            ..BY_BUDGET
         },
         Picture {
-            x: Some(Bottom::log(
-                "budget",
-                "10^6 bytes of decoys a day and direction",
-            )),
-            facets: &["trace", "sides"],
-            held: &[("delay", "0")],
-            lines: Lines::OursBy("mode"),
-            ..Picture::new(
-                "spikes_precision",
-                "Seconds above twice the mean that are blocks",
-            )
-        },
-        Picture {
-            x: Some(Bottom::log(
-                "delay",
-                "milliseconds by which anything may be delayed, blocks too",
-            )),
-            facets: &["trace", "sides"],
+            title: "Blocks that the classifier finds, if blocks are delayed",
+            x: Some(Bottom::log("delay", "milliseconds of delay, blocks too")),
             held: &[("budget", "50")],
-            lines: Lines::OursBy("mode"),
-            ..Picture::new(
-                "recall",
-                "Blocks that the classifier finds, if blocks are delayed",
-            )
+            ..BY_BUDGET
         },
     ],
     ..Experiment::EMPTY
@@ -126,7 +111,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                  direction, 64 packets in a batch. Traces of Bitcoin Core in fast motion \
                  (tools/traces), shaped in one direction or both. Recall: the blocks that a \
                  classifier finds which was trained on traffic shaped like this, in its other half, \
-                 at one false alarm an hour in training; spikes: seconds with more than twice the \
+                 at one false alarm an hour; spikes: seconds with more than twice the \
                  mean bytes; bitcoin: parts of connections that a classifier tells from models of \
                  other traffic; sender: transactions whose first sender is known by their length. \
                  Median: the share in per cent; min and max: its 95 % confidence interval";
