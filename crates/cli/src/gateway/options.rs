@@ -525,9 +525,9 @@ macro_rules! options {
 options! {
     listen node same_address spoof node_v6 send_proxy_protocol proxy_protocol socks socks_user
     transparent proxy proxy_user tor allow deny deny_file no_advertise external v2_only
-    outbound_v2_only network workers turn shape shape_budget shape_delay shape_delay_blocks handshake connect_timeout idle connections
-    connections_address connections_group connection_rate_address connection_rate_group
-    byte_rate_address byte_rate_group outbound_connections half_open half_open_address
+    outbound_v2_only network workers turn shape shape_budget shape_delay shape_delay_blocks
+    handshake connect_timeout idle connections connections_address connections_group
+    connection_rate_address connection_rate_group byte_rate_address byte_rate_group outbound_connections half_open half_open_address
     half_open_group queued memory outbound_memory stalled drain http nats name log log_level
 }
 
@@ -825,7 +825,7 @@ impl Options {
     }
 
     fn shape(&self) -> Shape {
-        /// Some per cent of a connection's traffic.
+        /// More than padding takes on any connection that was measured (docs/guide/privacy.md).
         const DEFAULT_BUDGET: u64 = 50_000_000;
         let budget = self.shape_budget.map_or(DEFAULT_BUDGET, |budget| budget.0);
         let delay = self.shape_delay.map_or(Duration::ZERO, |delay| delay.0);

@@ -57,13 +57,7 @@ pub(crate) fn pieces<'a>(
 fn score(pieces: &[Piece<'_>], mut detect: impl FnMut(&Piece<'_>) -> bool) -> Score {
     let mut score = Score::default();
     for piece in pieces.iter().skip(1).step_by(2) {
-        let says = detect(piece);
-        if piece.is_bitcoin {
-            score.recall.add(says);
-        }
-        if says {
-            score.precision.add(piece.is_bitcoin);
-        }
+        score.add(piece.is_bitcoin, detect(piece));
     }
     score
 }
@@ -139,13 +133,7 @@ pub(crate) fn first_segments(bitcoin: &[Observed], others: &[Observed]) -> Score
     let classifier = Classifier::train(&samples, &answers);
     let mut score = Score::default();
     for (sample, is_bitcoin) in all.iter().skip(1).step_by(2) {
-        let says = classifier.score(sample) > 0.0;
-        if *is_bitcoin {
-            score.recall.add(says);
-        }
-        if says {
-            score.precision.add(*is_bitcoin);
-        }
+        score.add(*is_bitcoin, classifier.score(sample) > 0.0);
     }
     score
 }

@@ -2,7 +2,7 @@
 
 use super::boost::Classifier;
 use super::score::{Score, Share};
-use super::trace::Arrival;
+use super::trace::{Arrival, Trace};
 use super::wire::{FULL_SEGMENT, Observed, Segment};
 
 /// Seconds of a window that a detector looks at.
@@ -31,10 +31,26 @@ const FALSE_ALARMS: f64 = 1.0;
 /// A connection and the blocks that it carries.
 #[derive(Clone)]
 pub(crate) struct Sample<'a> {
-    pub(crate) observed: &'a Observed,
+    observed: &'a Observed,
     pub(crate) arrivals: Vec<Arrival>,
     /// By how many seconds shaping may delay a block.
-    pub(crate) delay: u64,
+    delay: u64,
+}
+
+/// Connections as observed, with the blocks of their traces, which shaping may delay by so many
+/// seconds.
+pub(crate) fn samples<'a>(
+    traces: &[Trace],
+    observed: &'a [Observed],
+    delay: u64,
+) -> Vec<Sample<'a>> {
+    let both = traces.iter().zip(observed);
+    both.map(|(trace, observed)| Sample {
+        observed,
+        arrivals: trace.blocks(),
+        delay,
+    })
+    .collect()
 }
 
 impl Sample<'_> {

@@ -39,6 +39,16 @@ pub(crate) struct Score {
 }
 
 impl Score {
+    /// Counts the answer to one question: whether it is so, and what the detector says.
+    pub(crate) fn add(&mut self, is_so: bool, says: bool) {
+        if is_so {
+            self.recall.add(says);
+        }
+        if says {
+            self.precision.add(is_so);
+        }
+    }
+
     pub(crate) fn plus(self, other: Self) -> Self {
         let plus = |one: Share, other: Share| Share {
             right: one.right + other.right,

@@ -167,13 +167,7 @@ fn run(
         .zip(&traces)
         .map(|(seed, trace)| Observed::of(trace, engine, shape, sides, seed))
         .collect();
-    let samples: Vec<_> = (traces.iter().zip(&observed))
-        .map(|(trace, observed)| block::Sample {
-            observed,
-            arrivals: trace.blocks(),
-            delay: shape.max_delay.as_secs(),
-        })
-        .collect();
+    let samples = block::samples(&traces, &observed, shape.max_delay.as_secs());
     let of = [OURS, engine.backend().name()];
     let mut enter_share = |metric, share| enter_share(report, case, of, metric, share);
     let classified = block::classifier(&samples);

@@ -71,13 +71,7 @@ fn blocks(engine: Engine, kind: &str, case: &Case, report: &mut Report) {
     let of_kind = recorded().iter().filter(|trace| trace.kind() == kind);
     let traces: Vec<Trace> = of_kind.cloned().collect();
     let observed = unshaped(engine, &traces);
-    let samples: Vec<_> = (traces.iter().zip(&observed))
-        .map(|(trace, observed)| block::Sample {
-            observed,
-            arrivals: trace.blocks(),
-            delay: 0,
-        })
-        .collect();
+    let samples = block::samples(&traces, &observed, 0);
     let (spikes, share) = block::spikes(&samples);
     enter_score(report, case, "twice the mean", spikes);
     enter_share(report, case, ["twice the mean", ""], "seconds", share);
@@ -113,8 +107,7 @@ fn is_bitcoin(engine: Engine, case: &Case, report: &mut Report) {
     // Each recorded connection with other garbage in its handshake, several times.
     let beginnings = (1..=BEGINNINGS).flat_map(|seed| {
         let observe = move |trace: &Trace| {
-            let mut messages = trace.messages.clone();
-            messages.truncate(20);
+            let messages = trace.messages.iter().take(20).copied().collect();
             let name = trace.name.clone();
             let beginning = Trace { name, messages };
             Observed::of(&beginning, engine, Shape::NONE, Sides::Own, seed)
