@@ -43,6 +43,24 @@ impl<S> Column<S> {
         }
     }
 
+    #[cfg(feature = "peers")]
+    pub(crate) const fn sorted_text(
+        name: &'static str,
+        width: u16,
+        sort: S,
+        drop_order: u8,
+    ) -> Self {
+        Self {
+            name,
+            width,
+            is_text: true,
+            sort: Some(sort),
+            drop_order,
+        }
+    }
+
+    /// Text that gives no order.
+    #[cfg(feature = "gateway")]
     pub(crate) const fn text(name: &'static str, width: u16, drop_order: u8) -> Self {
         Self {
             name,
@@ -83,7 +101,7 @@ pub(crate) struct View<S> {
     pub(crate) notice: Option<String>,
 }
 
-impl<S: Copy + 'static> View<S> {
+impl<S: Copy + PartialEq + 'static> View<S> {
     pub(crate) fn new(sort: S) -> Self {
         Self {
             sort,
@@ -94,7 +112,7 @@ impl<S: Copy + 'static> View<S> {
     }
 
     /// Handles a key. Returns false if it quits.
-    pub(crate) fn press(&mut self, key: KeyEvent, keys: &[(char, &str, S)]) -> bool {
+    pub(crate) fn press<C: Content<Sort = S>>(&mut self, key: KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return false,
@@ -106,11 +124,13 @@ impl<S: Copy + 'static> View<S> {
                 };
             }
             KeyCode::Char(code) => {
-                if let Some((.., sort)) = keys.iter().find(|(key, ..)| *key == code) {
+                if let Some((.., sort)) = C::KEYS.iter().find(|(key, ..)| *key == code) {
                     self.sort = *sort;
                     self.first = 0;
                 }
             }
+            KeyCode::Left => self.step::<C>(false),
+            KeyCode::Right => self.step::<C>(true),
             KeyCode::Up => self.first = self.first.saturating_sub(1),
             KeyCode::Down => self.first = self.first.saturating_add(1),
             KeyCode::PageUp => self.first = self.first.saturating_sub(20),
@@ -119,6 +139,25 @@ impl<S: Copy + 'static> View<S> {
             _ => {}
         }
         true
+    }
+
+    /// Sorts by the next column to the right or left that has an order.
+    fn step<C: Content<Sort = S>>(&mut self, to_the_right: bool) {
+        let mut sorts: Vec<S> = C::COLUMNS.iter().filter_map(|column| column.sort).collect();
+        sorts.dedup();
+        let here = sorts
+            .iter()
+            .position(|sort| *sort == self.sort || C::is_by(self.sort, *sort));
+        let next = match (here, to_the_right) {
+            (None, true) => 0,
+            (None, false) => sorts.len().saturating_sub(1),
+            (Some(here), true) => (here + 1) % sorts.len(),
+            (Some(here), false) => (here + sorts.len() - 1) % sorts.len(),
+        };
+        if let Some(sort) = sorts.get(next) {
+            self.sort = *sort;
+            self.first = 0;
+        }
     }
 }
 
@@ -176,7 +215,7 @@ pub(crate) fn draw<C: Content>(frame: &mut Frame<'_>, content: &C, view: &View<C
         .iter()
         .map(|(key, name, _)| format!("{key} {name}  "))
         .collect();
-    let keys = format!("q quit  sort by: {sorts}{period}");
+    let keys = format!("q quit  sort by: {sorts}\u{2190}\u{2192} column  {period}");
     let keys = Line::styled(keys, Style::new().add_modifier(Modifier::REVERSED));
     frame.render_widget(Paragraph::new(keys), last);
     first
@@ -273,7 +312,7 @@ impl<S: Copy + PartialEq + 'static> Screen<S> {
             is_new = true;
             if let Event::Key(key) = event::read()?
                 && key.kind != KeyEventKind::Release
-                && !self.view.press(key, C::KEYS)
+                && !self.view.press::<C>(key)
             {
                 return Ok(false);
             }

@@ -197,7 +197,7 @@ impl VersionStart {
 
 /// The hash of a block, in SHA-256's byte order. It is displayed with its bytes reversed, as usual
 /// in Bitcoin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHash(pub [u8; 32]);
 
 impl BlockHash {

@@ -84,8 +84,17 @@ enum {
 	OUTBOUND_MESSAGE = 2,
 	CONNECTED = 3,
 	DISCONNECTED = 4,
-	VERSION = 5, // only an event
+	VERSION = 5,	   // only an event
+	BLOCK_MESSAGE = 6, // only an event
+	BLOCK_CONNECTED = 7,
 };
+
+// Types of inventory entries for blocks (BIP152): 2 is a block, 3 a filtered one, 4 a compact one.
+enum { MSG_BLOCK = 2, MSG_CMPCT_BLOCK = 4, MSG_WITNESS_FLAG = 1 << 30 };
+
+// How much of a message about a block is reported: all of `headers` with 8 headers, the most that
+// announce blocks, and of `getdata` for 16 blocks, the most that Bitcoin Core requests at a time.
+enum { BLOCK_START_LEN = 656 };
 
 // Transaction entries of an `inv`, by txid or wtxid (BIP339).
 enum { MSG_TX = 1, MSG_WTX = 5 };
@@ -156,6 +165,29 @@ struct version_event {
 	u8 last_byte;
 	u8 reserved_too[6];
 	char user_agent[80]; // its start, zero-terminated
+};
+
+// A message about a block, or several.
+struct block_event {
+	u32 event;
+	u32 received; // 0 if sent to the peer
+	u64 time_ns;
+	s64 peer;
+	u64 bytes; // length of the payload
+	char type[16];
+	u8 start[BLOCK_START_LEN]; // of the payload; 0 beyond its end
+};
+
+// The node has added a block to its chain.
+struct connected_event {
+	u32 event;
+	u32 reserved;
+	u64 time_ns;
+	s64 peer; // always -1
+	u64 height;
+	u64 transactions;
+	u64 took_ns;
+	u8 hash[32];
 };
 
 struct connection_event {
@@ -491,15 +523,13 @@ static __attribute__((always_inline)) void disconnected(s64 peer)
 	map_delete(&reported, &peer);
 }
 
-static __attribute__((always_inline)) void version(void *context, const struct site *site, s64 peer,
-						   u64 bytes)
+static __attribute__((always_inline)) void version(const u8 *payload, s64 peer, u64 bytes)
 {
 	if (bytes <= 85)
 		return;
 	struct version_event *event = reserve(sizeof *event);
 	if (!event)
 		return;
-	u8 *payload = (u8 *)argument(context, &site->arguments[5]);
 	event->event = VERSION;
 	event->reserved = 0;
 	event->time_ns = ktime_get_ns();
@@ -535,8 +565,8 @@ static __attribute__((always_inline)) u32 announces_transactions(const u8 *paylo
 	return kind == MSG_TX || kind == MSG_WTX;
 }
 
-static __attribute__((always_inline)) void outbound(void *context, const struct site *site,
-						    s64 peer, u64 bytes)
+static __attribute__((always_inline)) void outbound(const char *type, s64 peer, const u8 *payload,
+						    u64 bytes)
 {
 	struct message_event *event = reserve(sizeof *event);
 	if (!event)
@@ -548,12 +578,75 @@ static __attribute__((always_inline)) void outbound(void *context, const struct 
 	event->bytes = bytes;
 	event->wall_ns = 0;
 	event->cpu_ns = 0;
-	__builtin_memset(event->type, 0, sizeof event->type);
-	probe_read_user_str(event->type, sizeof event->type,
-			    (void *)argument(context, &site->arguments[3]));
-	if (*(u64 *)event->type == 0x766e69) // "inv"
-		event->announces = announces_transactions(
-			(u8 *)argument(context, &site->arguments[5]), bytes);
+	__builtin_memcpy(event->type, type, sizeof event->type);
+	if (*(u64 *)type == 0x766e69) // "inv"
+		event->announces = announces_transactions(payload, bytes);
+	ringbuf_submit(event, 0);
+}
+
+// Whether the first entry of an `inv` or `getdata` is a block. Bitcoin Core puts blocks first.
+static __attribute__((always_inline)) u32 begins_with_block(const u8 *payload, u64 bytes)
+{
+	u32 kind = 0;
+	if (bytes <= 36)
+		return 0;
+	probe_read_user(&kind, sizeof kind, payload + 1);
+	kind &= ~MSG_WITNESS_FLAG;
+	return kind >= MSG_BLOCK && kind <= MSG_CMPCT_BLOCK;
+}
+
+// Whether a message announces, requests or delivers a block.
+static __attribute__((always_inline)) u32 is_about_block(const char *type, u32 received,
+							 const u8 *payload, u64 bytes)
+{
+	u64 first = ((u64 *)type)[0], second = ((u64 *)type)[1];
+	if (!received && first == 0x61746164746567) // "getdata"
+		return begins_with_block(payload, bytes);
+	if (!received)
+		return first == 0x6b636f6c62746567 && second == 0x6e7874; // "getblocktxn"
+	if (first == 0x766e69) // "inv"
+		return begins_with_block(payload, bytes);
+	if (first == 0x73726564616568) // "headers": more of them synchronize, and announce nothing
+		return bytes <= BLOCK_START_LEN;
+	return (first == 0x6f6c627463706d63 && second == 0x6b63) || // "cmpctblock"
+	       (first == 0x6b636f6c62 && second == 0) ||	    // "block"
+	       (first == 0x6e78746b636f6c62 && second == 0);	    // "blocktxn"
+}
+
+static __attribute__((always_inline)) void about_block(const char *type, u32 received, s64 peer,
+						       const u8 *payload, u64 bytes)
+{
+	struct block_event *event = reserve(sizeof *event);
+	u32 len = bytes < BLOCK_START_LEN ? bytes : BLOCK_START_LEN;
+	if (!event)
+		return;
+	event->event = BLOCK_MESSAGE;
+	event->received = received;
+	event->time_ns = ktime_get_ns();
+	event->peer = peer;
+	event->bytes = bytes;
+	__builtin_memcpy(event->type, type, sizeof event->type);
+	// If a page of it is not in memory, nothing is read.
+	__builtin_memset(event->start, 0, sizeof event->start);
+	probe_read_user(event->start, len, payload);
+	ringbuf_submit(event, 0);
+}
+
+static __attribute__((always_inline)) void block_connected(void *context, const struct site *site)
+{
+	struct connected_event *event = reserve(sizeof *event);
+	if (!event)
+		return;
+	event->event = BLOCK_CONNECTED;
+	event->reserved = 0;
+	event->time_ns = ktime_get_ns();
+	event->peer = -1;
+	event->height = argument(context, &site->arguments[1]);
+	event->transactions = argument(context, &site->arguments[2]);
+	event->took_ns = argument(context, &site->arguments[5]);
+	__builtin_memset(event->hash, 0, sizeof event->hash);
+	probe_read_user(event->hash, sizeof event->hash,
+			(void *)argument(context, &site->arguments[0]));
 	ringbuf_submit(event, 0);
 }
 
@@ -563,6 +656,10 @@ static __attribute__((always_inline)) void hit(void *context, struct call *call)
 	struct site *site = map_lookup(&sites, &index);
 	if (!site || !site->event)
 		return;
+	if (site->event == BLOCK_CONNECTED) {
+		block_connected(context, site);
+		return;
+	}
 	s64 peer = argument(context, &site->arguments[0]);
 	if (site->event == CONNECTED) {
 		report_peer(context, site, peer, 1);
@@ -575,13 +672,17 @@ static __attribute__((always_inline)) void hit(void *context, struct call *call)
 	if (!map_lookup(&reported, &peer))
 		report_peer(context, site, peer, 0);
 	u64 bytes = argument(context, &site->arguments[4]);
-	if (site->event == INBOUND_MESSAGE) {
-		char type[16] = {};
-		probe_read_user_str(type, sizeof type,
-				    (void *)argument(context, &site->arguments[3]));
+	const u8 *payload = (u8 *)argument(context, &site->arguments[5]);
+	u32 received = site->event == INBOUND_MESSAGE;
+	char type[16] __attribute__((aligned(8))) = {};
+	probe_read_user_str(type, sizeof type, (void *)argument(context, &site->arguments[3]));
+	// Also between windows: a block comes rarely, and a request for one may be long unanswered.
+	if (is_about_block(type, received, payload, bytes))
+		about_block(type, received, peer, payload, bytes);
+	if (received) {
 		// Also between windows: the version message determines the kind of a new peer.
 		if (*(u64 *)type == 0x6e6f6973726576) // "version"
-			version(context, site, peer, bytes);
+			version(payload, peer, bytes);
 		if (setting(OPENED_NS) && call && call->function == RECEIVING)
 			inbound(call, type, peer, bytes);
 		return;
@@ -591,7 +692,7 @@ static __attribute__((always_inline)) void hit(void *context, struct call *call)
 	if (call && call->function == SENDING)
 		call->peer = peer;
 	if (setting(OPENED_NS))
-		outbound(context, site, peer, bytes);
+		outbound(type, peer, payload, bytes);
 }
 
 SEC("uprobe/tracepoint")

@@ -17,11 +17,12 @@
 
 mod layout;
 
-use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport};
+use crate::record::{BlockStep, Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport};
 use crate::tally::Tally;
 use bytes::Bytes;
 use layout::{Layout, LayoutError, MAX_PAGE, MAX_PART, MAX_ROWS, MAX_TEXT, Pages};
 use packetlane_files::{Folder, Name};
+use packetlane_p2p::payload::BlockHash;
 use parquet::basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, get_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
@@ -52,13 +53,13 @@ pub enum Kind {
 }
 
 /// The columns: name, type and meaning. All except the first two may be null.
-pub const COLUMNS: [(&str, Kind, &str); 23] = [
+pub const COLUMNS: [(&str, Kind, &str); 27] = [
     ("time", Kind::Time, "when it was observed"),
     (
         "event",
         Kind::Text,
-        "connected, disconnected, received, sent, bytes_received, bytes_sent, calls, thread, \
-         loop or window",
+        "connected, disconnected, received, sent, block_message, block_connected, bytes_received, \
+         bytes_sent, calls, thread, loop or window",
     ),
     ("peer", Kind::Integer, "the node's id of the peer"),
     ("address", Kind::Text, "connected: the peer's address"),
@@ -82,7 +83,8 @@ pub const COLUMNS: [(&str, Kind, &str); 23] = [
     (
         "message_type",
         Kind::Text,
-        "the type of the message or messages",
+        "the type of the message or messages; block_message: inv, headers or cmpctblock announce a \
+         block, getdata and getblocktxn request it, block and blocktxn deliver it",
     ),
     (
         "bytes",
@@ -129,6 +131,23 @@ pub const COLUMNS: [(&str, Kind, &str); 23] = [
     ("start", Kind::Time, "window: when it began"),
     ("lost", Kind::Integer, "window: number of events lost in it"),
     ("user_agent", Kind::Text, "connected: the peer's user agent"),
+    (
+        "block",
+        Kind::Text,
+        "block_message, block_connected: the block's hash, in hexadecimal as nodes display it",
+    ),
+    ("height", Kind::Integer, "block_connected: the block's height"),
+    (
+        "transactions",
+        Kind::Integer,
+        "block_connected: the block's number of transactions; block_message getblocktxn: how many \
+         are requested",
+    ),
+    (
+        "took_ns",
+        Kind::Integer,
+        "block_connected: how long connecting the block took, without fetching it",
+    ),
 ];
 
 /// Indices into [`COLUMNS`].
@@ -152,6 +171,10 @@ mod column {
     pub(super) const START: usize = 20;
     pub(super) const LOST: usize = 21;
     pub(super) const USER_AGENT: usize = 22;
+    pub(super) const BLOCK: usize = 23;
+    pub(super) const HEIGHT: usize = 24;
+    pub(super) const TRANSACTIONS: usize = 25;
+    pub(super) const TOOK_NS: usize = 26;
 }
 
 /// Minimum time that a part covers, except the last one.
@@ -230,6 +253,27 @@ impl Row {
                 row.text(column::MESSAGE_TYPE, message_type);
                 row.integer(column::BYTES, *bytes);
                 "sent"
+            }
+            Event::BlockMessage { peer, block, step } => {
+                row.peer(*peer);
+                row.name(column::MESSAGE_TYPE, step.message_type());
+                row.text(column::BLOCK, &block.to_string());
+                if let BlockStep::RequestedMissing(count) = step {
+                    row.integer(column::TRANSACTIONS, *count);
+                }
+                "block_message"
+            }
+            Event::BlockConnected {
+                block,
+                height,
+                transactions,
+                took_ns,
+            } => {
+                row.text(column::BLOCK, &block.to_string());
+                row.integer(column::HEIGHT, *height);
+                row.integer(column::TRANSACTIONS, *transactions);
+                row.integer(column::TOOK_NS, *took_ns);
+                "block_connected"
             }
             Event::Bytes {
                 peer,
@@ -336,6 +380,17 @@ impl Row {
                 message_type: self.get_text(column::MESSAGE_TYPE)?.to_owned(),
                 bytes: self.get_integer(column::BYTES)?,
             },
+            "block_message" => Event::BlockMessage {
+                peer: self.get_peer()?,
+                block: self.block()?,
+                step: self.step()?,
+            },
+            "block_connected" => Event::BlockConnected {
+                block: self.block()?,
+                height: self.get_integer(column::HEIGHT)?,
+                transactions: self.get_integer(column::TRANSACTIONS)?,
+                took_ns: self.get_integer(column::TOOK_NS)?,
+            },
             name @ ("bytes_received" | "bytes_sent") => Event::Bytes {
                 peer: self.get_peer()?,
                 received: name == "bytes_received",
@@ -390,6 +445,23 @@ impl Row {
                 None => None,
                 Some(_) => Some(self.get_integer(column::SINCE)?),
             },
+        })
+    }
+
+    fn block(&self) -> Result<BlockHash, Fault> {
+        BlockHash::parse(self.get_text(column::BLOCK)?).ok_or(Fault::Value(column::BLOCK))
+    }
+
+    fn step(&self) -> Result<BlockStep, Fault> {
+        Ok(match self.get_text(column::MESSAGE_TYPE)? {
+            "inv" => BlockStep::Inv,
+            "headers" => BlockStep::Headers,
+            "cmpctblock" => BlockStep::Compact,
+            "getdata" => BlockStep::Requested,
+            "getblocktxn" => BlockStep::RequestedMissing(self.get_integer(column::TRANSACTIONS)?),
+            "block" => BlockStep::Delivered,
+            "blocktxn" => BlockStep::DeliveredMissing,
+            _ => return Err(Fault::Value(column::MESSAGE_TYPE)),
         })
     }
 

@@ -3,7 +3,10 @@
 //! A source observes the node and emits [`Record`]s. The live table, the file, the report and the
 //! plan of slots are all computed from these.
 
+pub mod act;
+pub mod blocks;
 pub mod file;
+pub mod hints;
 pub mod pace;
 pub mod plan;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -12,6 +15,7 @@ mod process;
 pub mod published;
 mod record;
 pub mod report;
+mod row;
 pub mod rpc;
 pub mod show;
 mod source;
@@ -20,7 +24,8 @@ pub mod tally;
 
 pub use process::{MESSAGE_THREAD, NETWORK_THREAD, Process, ProcessError, Thread, stolen_ns};
 pub use record::{
-    Calls, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
+    BlockStep, Calls, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
     Transport,
 };
+pub use row::PeerRow;
 pub use source::{Source, SourceError};

@@ -1,6 +1,7 @@
 //! What a source has observed of a node and its peers: the input of the live table, the file and
 //! the report.
 
+use packetlane_p2p::payload::BlockHash;
 use std::fmt;
 
 /// Microseconds since 1970, UTC.
@@ -52,6 +53,27 @@ pub enum Event {
         /// Length of the payload, in bytes.
         bytes: u64,
     },
+    /// A message about a block came from a peer or went to it. Of messages between windows, a
+    /// sampling source sees these too. A message with several blocks gives a record for each.
+    BlockMessage {
+        /// The node's id of the peer.
+        peer: i64,
+        /// The block's hash.
+        block: BlockHash,
+        /// What the message does.
+        step: BlockStep,
+    },
+    /// The node has connected a block to its chain. Also seen between windows.
+    BlockConnected {
+        /// The block's hash.
+        block: BlockHash,
+        /// Its height.
+        height: u64,
+        /// Its number of transactions.
+        transactions: u64,
+        /// How long connecting it took, without fetching it, in nanoseconds.
+        took_ns: u64,
+    },
     /// Bytes of all messages of one type from or to a peer since the window began. Comes from a
     /// source that does not see single messages, so their number is unknown.
     Bytes {
@@ -100,6 +122,48 @@ pub enum Event {
         /// averaged over all CPUs.
         stolen_ns: u64,
     },
+}
+
+/// What a message does for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockStep {
+    /// The peer announces it by `inv`.
+    Inv,
+    /// The peer announces it by `headers`.
+    Headers,
+    /// The peer announces it by `cmpctblock`, or delivers that on request (BIP152).
+    Compact,
+    /// The node requests it, by `getdata`.
+    Requested,
+    /// The node requests this many transactions of it, by `getblocktxn`: those that its compact
+    /// form refers to and that are in no mempool.
+    RequestedMissing(u64),
+    /// The peer delivers it, by `block`.
+    Delivered,
+    /// The peer delivers the missing transactions, by `blocktxn`.
+    DeliveredMissing,
+}
+
+impl BlockStep {
+    /// The type of the message.
+    #[must_use]
+    pub fn message_type(self) -> &'static str {
+        match self {
+            Self::Inv => "inv",
+            Self::Headers => "headers",
+            Self::Compact => "cmpctblock",
+            Self::Requested => "getdata",
+            Self::RequestedMissing(_) => "getblocktxn",
+            Self::Delivered => "block",
+            Self::DeliveredMissing => "blocktxn",
+        }
+    }
+
+    /// Whether the peer announces the block.
+    #[must_use]
+    pub fn announces(self) -> bool {
+        matches!(self, Self::Inv | Self::Headers | Self::Compact)
+    }
 }
 
 /// Maximum length of a peer's user agent here, in characters. The protocol's limit is 256 bytes.

@@ -1,15 +1,25 @@
 //! The figures of a report, computed from a [`Tally`]. Serialized as JSON for other programs;
 //! [`crate::show`] renders them as text and HTML.
 
+use crate::blocks::{Block, By, Stall};
+use crate::hints::{Hint, hints};
 use crate::published;
 use crate::record::Time;
+use crate::row::PeerRow;
 use crate::statistics::Distribution;
-use crate::tally::{Messages, Slot, Tally, TypeCost};
+use crate::tally::{GroupCost, Messages, Peer, Slot, Tally, TypeCost};
+use packetlane_p2p::payload::BlockHash;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Version of the JSON schema.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
+
+/// Maximum number of peers in a report: the costliest.
+pub const MAX_ROWS: usize = 500;
+
+/// Maximum number of blocks in a report: the latest.
+pub const MAX_BLOCK_ROWS: usize = 100;
 
 /// All figures of a report.
 #[derive(Clone, Debug, Serialize)]
@@ -45,9 +55,19 @@ pub struct Report {
     pub threads: Vec<(String, f64)>,
     /// Cost of connections by kind.
     pub slots: Vec<SlotRow>,
-    /// Cost of connections by the peers' user agent. Sorted by total cost, or by number of peers if
-    /// the source does not measure time per peer.
-    pub agents: Vec<AgentRow>,
+    /// The peers, connected at the end or not: the costliest, or those with most bytes if the source
+    /// does not measure time per peer.
+    pub peers: Vec<PeerRow>,
+    /// How many more peers there were.
+    pub more_peers: u64,
+    /// What could be done about peers that cost much, as of the end.
+    pub hints: Vec<Hint>,
+    /// Cost of connections by the peers' user agent. Sorted like `peers`, by the sum.
+    pub agents: Vec<GroupRow>,
+    /// Cost of connections by part of the network: 16 bits of an IPv4 address, 32 of an IPv6 one.
+    pub subnets: Vec<GroupRow>,
+    /// Blocks. `None` if the source does not see them.
+    pub blocks: Option<Blocks>,
     /// Connections shorter than a minute.
     pub short: Short,
     /// Messages by type.
@@ -79,14 +99,21 @@ pub struct Figures {
 impl Figures {
     /// Converts a distribution from nanoseconds to microseconds.
     fn of(distribution: &Distribution, error_ns: Option<f64>) -> Self {
-        let us = |ns: f64| ns / 1e3;
         Self {
-            mean: us(distribution.mean()),
-            error: error_ns.map(us),
-            median: us(distribution.quantile(0.5)),
-            p95: us(distribution.quantile(0.95)),
-            worst: us(distribution.max()),
-            sd: us(distribution.deviation()),
+            error: error_ns.map(|ns| ns / 1e3),
+            ..Self::scaled(distribution, 1e3)
+        }
+    }
+
+    /// A distribution, its values divided by `unit`.
+    fn scaled(distribution: &Distribution, unit: f64) -> Self {
+        Self {
+            mean: distribution.mean() / unit,
+            error: None,
+            median: distribution.quantile(0.5) / unit,
+            p95: distribution.quantile(0.95) / unit,
+            worst: distribution.max() / unit,
+            sd: distribution.deviation() / unit,
         }
     }
 }
@@ -137,15 +164,194 @@ pub struct SlotRow {
     pub published: Option<(f64, f64)>,
 }
 
-/// Cost of the connections of peers with one user agent, as in [`SlotRow`].
+/// Cost of the connections of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AgentRow {
-    /// The user agent. Untrusted text: the peer chooses it.
-    pub user_agent: String,
+pub struct GroupRow {
+    /// What they have in common. A user agent is untrusted text: the peer chooses it.
+    pub name: String,
     /// Connections of at least a minute.
     pub connections: u64,
-    /// Cost of receiving and sending. `None` if the source does not measure time per peer.
+    /// Connections shorter than a minute.
+    pub short: u64,
+    /// Cost of receiving and sending, as in [`SlotRow`]. `None` if the source does not measure time
+    /// per peer.
     pub cpu: Option<Figures>,
+    /// CPU microseconds per second of observed time of all of them, short ones included.
+    pub us_per_second: Option<f64>,
+    /// Bytes of messages per second of observed time, in both directions, of all of them.
+    pub bytes_per_second: f64,
+}
+
+impl GroupRow {
+    fn all(groups: BTreeMap<String, GroupCost>, timed: bool, seconds: f64) -> Vec<Self> {
+        let row = |(name, cost): (String, GroupCost)| {
+            let bytes = cost.seen.received.bytes.saturating_add(cost.seen.sent.bytes);
+            let seconds = seconds.max(f64::MIN_POSITIVE);
+            Self {
+                name,
+                connections: cost.connections,
+                short: cost.short,
+                cpu: (timed && cost.connections > 0).then(|| Figures::of(&cost.cpu, None)),
+                us_per_second: timed.then(|| cost.seen.cpu_ns() as f64 / 1e3 / seconds),
+                bytes_per_second: bytes as f64 / seconds,
+            }
+        };
+        let mut rows: Vec<Self> = groups.into_iter().map(row).collect();
+        let key = |row: &Self| row.us_per_second.unwrap_or(row.bytes_per_second);
+        rows.sort_by(|one, other| key(other).total_cmp(&key(one)));
+        rows
+    }
+}
+
+/// Blocks: who announced and delivered them, and who stalled.
+#[derive(Clone, Debug, Serialize)]
+pub struct Blocks {
+    /// Blocks that the node connected.
+    pub connected: u64,
+    /// Of these, those that came as `cmpctblock`.
+    pub compact: u64,
+    /// Of these, those that lacked no transaction.
+    pub complete: u64,
+    /// Transactions that the others lacked, in total.
+    pub missing: u64,
+    /// Transactions of all that came as `cmpctblock`.
+    pub transactions: u64,
+    /// Seconds from the first announcement until a block was connected.
+    pub took_seconds: Figures,
+    /// Milliseconds that connecting a block took, without fetching it.
+    pub connecting_ms: Figures,
+    /// Stalls that have ended.
+    pub stalls: u64,
+    /// The stalls, those that go on first, then the latest.
+    pub stall_rows: Vec<StallRow>,
+    /// The blocks, the latest first.
+    pub rows: Vec<BlockRow>,
+}
+
+/// A request that was unanswered for more than ten seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StallRow {
+    /// The node's id of the peer.
+    pub peer: i64,
+    /// Its address, if known.
+    pub address: Option<String>,
+    /// The block's hash.
+    pub block: String,
+    /// The block's height, once it is connected.
+    pub height: Option<u64>,
+    /// When the node asked.
+    pub since: Time,
+    /// How long it has been unanswered.
+    pub seconds: f64,
+    /// Whether the node still waits.
+    pub goes_on: bool,
+}
+
+/// A block that the node requested or connected.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BlockRow {
+    /// Its hash.
+    pub block: String,
+    /// Its height, once it is connected.
+    pub height: Option<u64>,
+    /// The first announcement.
+    pub announced: Option<Step>,
+    /// Number of announcements before it was connected.
+    pub announcements: u64,
+    /// The peers that were asked for it.
+    pub requested: Vec<i64>,
+    /// The message that completed it.
+    pub delivered: Option<Step>,
+    /// The transactions that its compact form lacked. `None` if it came whole.
+    pub missing: Option<u64>,
+    /// Seconds from the first announcement until it was connected.
+    pub took_seconds: Option<f64>,
+}
+
+/// A message about a block.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// The node's id of the peer.
+    pub peer: i64,
+    /// When it came.
+    pub time: Time,
+    /// Its type.
+    pub message: &'static str,
+}
+
+impl Step {
+    fn of(by: By) -> Self {
+        Self {
+            peer: by.peer,
+            time: by.time,
+            message: by.step.message_type(),
+        }
+    }
+}
+
+impl BlockRow {
+    fn of((hash, block): (BlockHash, &Block)) -> Self {
+        let mut requested: Vec<i64> = block.requests.iter().map(|one| one.by.peer).collect();
+        requested.dedup();
+        Self {
+            block: hash.to_string(),
+            height: block.height,
+            announced: block.announced.map(Step::of),
+            announcements: block.announcements,
+            requested,
+            delivered: block.delivered.map(Step::of),
+            missing: block.missing(),
+            took_seconds: block.took().map(|us| us as f64 / 1e6),
+        }
+    }
+}
+
+impl StallRow {
+    /// A stall, as of `now`.
+    #[must_use]
+    pub fn of(tally: &Tally, stall: &Stall, now: Time) -> Self {
+        let address = |(_, peer): (i64, &Peer)| {
+            peer.connection.as_ref().map(|known| known.address.clone())
+        };
+        let mut all = tally.peers().chain(tally.left());
+        let found = all.find(|(number, _)| *number == stall.peer);
+        Self {
+            peer: stall.peer,
+            address: found.and_then(address),
+            block: stall.block.to_string(),
+            height: stall.height,
+            since: stall.since,
+            seconds: stall.ended.unwrap_or(now).saturating_sub(stall.since) as f64 / 1e6,
+            goes_on: stall.ended.is_none(),
+        }
+    }
+}
+
+impl Blocks {
+    fn of(tally: &Tally) -> Option<Self> {
+        let blocks = tally.blocks();
+        let now = tally.times().map_or(0, |(_, now)| now);
+        let sums = blocks.sums();
+        let rows: Vec<BlockRow> = blocks.latest().take(MAX_BLOCK_ROWS).map(BlockRow::of).collect();
+        if rows.is_empty() {
+            return None;
+        }
+        let mut ended: Vec<Stall> = blocks.stalls().collect();
+        ended.reverse();
+        let stalls = blocks.stalling(now).into_iter().chain(ended);
+        Some(Self {
+            connected: sums.connected,
+            compact: sums.compact,
+            complete: sums.complete,
+            missing: sums.missing,
+            transactions: sums.transactions,
+            took_seconds: Figures::scaled(&sums.took, 1e6),
+            connecting_ms: Figures::scaled(&sums.connecting, 1e6),
+            stalls: sums.stalls,
+            stall_rows: stalls.map(|stall| StallRow::of(tally, &stall, now)).collect(),
+            rows,
+        })
+    }
 }
 
 /// Connections shorter than a minute, which the other figures leave out.
@@ -271,14 +477,15 @@ impl Report {
             short.cpu_share = Some(short_ns / all_ns);
         }
 
-        let agent = |(user_agent, cpu): (String, Distribution)| AgentRow {
-            user_agent,
-            connections: cpu.count(),
-            cpu: tally.timed().then(|| Figures::of(&cpu, None)),
+        let mut all: Vec<_> = tally.peers().chain(tally.left()).collect();
+        let cost = |(_, peer): &(i64, &Peer)| {
+            let bytes = peer.seen.received.bytes.saturating_add(peer.seen.sent.bytes);
+            (peer.seen.cpu_ns(), bytes)
         };
-        let mut agents: Vec<AgentRow> = tally.agents().into_iter().map(agent).collect();
-        let in_all = |row: &AgentRow| row.cpu.map_or(1.0, |cpu| cpu.mean) * row.connections as f64;
-        agents.sort_by(|one, other| in_all(other).total_cmp(&in_all(one)));
+        all.sort_by_key(|one| std::cmp::Reverse(cost(one)));
+        let more_peers = all.len().saturating_sub(MAX_ROWS) as u64 + tally.left_more().0;
+        let peers = all.into_iter().take(MAX_ROWS);
+        let peers = peers.map(|(number, peer)| PeerRow::of(tally, number, peer, &peer.seen, true));
 
         let mut types = Vec::new();
         for (relay, name) in [
@@ -357,7 +564,12 @@ impl Report {
                 .map(|(name, us)| (name.to_owned(), us))
                 .collect(),
             slots: rows,
-            agents,
+            peers: peers.collect(),
+            more_peers,
+            hints: hints(tally),
+            agents: GroupRow::all(tally.agents(), tally.timed(), seconds),
+            subnets: GroupRow::all(tally.subnets(), tally.timed(), seconds),
+            blocks: Blocks::of(tally),
             short,
             types,
             time_line: time_line.collect(),

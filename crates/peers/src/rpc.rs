@@ -11,7 +11,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use packetlane::bitcoin::message::MessageType;
 use packetlane_files::Name;
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufReader, Read as _};
@@ -47,7 +50,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// How often to check between requests whether to go on.
 const POLL: Duration = Duration::from_millis(50);
 
-const REQUEST: &str = r#"{"jsonrpc":"1.0","id":"packetlane","method":"getpeerinfo","params":[]}"#;
+/// The request for the peers.
+const PEERS: &str = r#"{"jsonrpc":"1.0","id":"packetlane","method":"getpeerinfo","params":[]}"#;
 
 /// How to authenticate at the node.
 #[derive(Clone)]
@@ -200,6 +204,13 @@ pub enum RpcError {
         /// The node's error message.
         message: String,
     },
+    /// A peer that is not disconnected.
+    Kept {
+        /// The node's id of the peer.
+        peer: i64,
+        /// Why not.
+        why: &'static str,
+    },
     /// The node's process has ended.
     Ended(crate::ProcessError),
 }
@@ -260,9 +271,10 @@ impl fmt::Display for RpcError {
                 message,
             } => write!(
                 f,
-                "the RPC at {address} returns an error for getpeerinfo: {} ({code})",
+                "the RPC at {address} returns an error: {} ({code})",
                 quote(message)
             ),
+            Self::Kept { peer, why } => write!(f, "peer {peer} is not disconnected: {why}"),
             Self::Ended(error) => error.fmt(f),
         }
     }
@@ -298,6 +310,8 @@ struct Peer {
     connection: Option<Connection>,
     /// Address and connection time: they tell it from another peer with the same id.
     made: (String, u64),
+    /// Whether the operator has given it permissions.
+    has_permissions: bool,
     received: Bytes,
     sent: Bytes,
 }
@@ -347,6 +361,33 @@ impl Rpc {
     fn look(&self) -> Result<Look, RpcError> {
         look(&self.agent, &self.address, &self.auth, self.process)
     }
+
+    /// Disconnects an inbound peer, which must still have this address. Never one that the operator
+    /// has given a permission, such as `noban`.
+    ///
+    /// # Errors
+    ///
+    /// [`RpcError::Kept`] if it is another peer or must not be disconnected, else see [`RpcError`].
+    pub fn disconnect(&self, peer: i64, address: &str) -> Result<(), RpcError> {
+        let kept = |why| Err(RpcError::Kept { peer, why });
+        let peers = peers(&self.agent, &self.address, &self.auth)?;
+        match peers.get(&peer) {
+            None => return kept("it has left"),
+            Some(now) if now.made.0 != address => return kept("another peer has its id by now"),
+            Some(now) if now.has_permissions => {
+                return kept("the node's configuration gives it permissions");
+            }
+            Some(now) => match &now.connection {
+                Some(known) if known.kind == ConnectionType::Inbound => {}
+                _ => return kept("it is not inbound"),
+            },
+        }
+        let request = format!(
+            r#"{{"jsonrpc":"1.0","id":"packetlane","method":"disconnectnode","params":["",{peer}]}}"#
+        );
+        let _: Option<IgnoredAny> = ask(&self.agent, &self.address, &self.auth, &request)?;
+        Ok(())
+    }
 }
 
 /// The port in HOST:PORT.
@@ -375,7 +416,7 @@ fn look(
         Some(process) => process.threads().map_err(RpcError::Ended)?,
         None => Vec::new(),
     };
-    let peers = ask(agent, address, auth)?;
+    let peers = peers(agent, address, auth)?;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Ok(Look {
         time: since.map_or(0, |since| since.as_micros() as u64),
@@ -388,8 +429,9 @@ fn look(
 
 /// The parts of the node's answer that are used. Unused parts are never kept in memory.
 #[derive(serde::Deserialize)]
-struct Answer {
-    result: Option<Peers>,
+struct Answer<T> {
+    /// `None` if it is null or missing.
+    result: Option<T>,
     error: Option<Refusal>,
 }
 
@@ -414,6 +456,35 @@ struct PeerInfo {
     network: Option<String>,
     connection_type: Option<String>,
     transport_protocol_type: Option<String>,
+    #[serde(default)]
+    permissions: Option<Permissions>,
+}
+
+/// Whether a list has an element.
+struct Permissions(bool);
+
+impl<'de> Deserialize<'de> for Permissions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+
+        impl<'de> Visitor<'de> for List {
+            type Value = Permissions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of permissions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Permissions, A::Error> {
+                let mut has_any = false;
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    has_any = true;
+                }
+                Ok(Permissions(has_any))
+            }
+        }
+
+        deserializer.deserialize_seq(List)
+    }
 }
 
 /// The peers of an answer: at most [`MAX_PEERS`], with at most [`MAX_COUNTS`] byte counts.
@@ -497,7 +568,29 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-fn ask(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64, Peer>, RpcError> {
+fn peers(
+    agent: &ureq::Agent,
+    address: &str,
+    auth: &Auth,
+) -> Result<BTreeMap<i64, Peer>, RpcError> {
+    let answer: Option<Peers> = ask(agent, address, auth, PEERS)?;
+    match answer {
+        Some(Peers(peers)) => Ok(peers),
+        None => Err(RpcError::Malformed {
+            address: address.to_owned(),
+            status: 200,
+            what: "neither a result nor an error".to_owned(),
+        }),
+    }
+}
+
+/// Sends a request and returns the answer's result, if it is not null.
+fn ask<T: DeserializeOwned>(
+    agent: &ureq::Agent,
+    address: &str,
+    auth: &Auth,
+    request: &str,
+) -> Result<Option<T>, RpcError> {
     let failed = |error| match error {
         ureq::Error::BodyExceedsLimit(_) => RpcError::TooLong {
             address: address.to_owned(),
@@ -507,11 +600,11 @@ fn ask(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64, 
             error: Box::new(error),
         },
     };
-    let request = agent
+    let post = agent
         .post(format!("http://{address}/"))
         .header("Authorization", auth.header()?)
         .header("Content-Type", "application/json");
-    let mut answer = request.send(REQUEST).map_err(failed)?;
+    let mut answer = post.send(request).map_err(failed)?;
     let status = answer.status().as_u16();
     if matches!(status, 401 | 403) {
         return Err(RpcError::Unauthorized {
@@ -525,24 +618,17 @@ fn ask(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64, 
         what,
     };
     let body = answer.body_mut().with_config().limit(MAX_ANSWER).reader();
-    let answer: Answer = match serde_json::from_reader(BufReader::new(body)) {
+    let answer: Answer<T> = match serde_json::from_reader(BufReader::new(body)) {
         Err(error) if error.is_io() => return Err(failed(io::Error::from(error).into())),
         answer => answer.map_err(|error| malformed(error.to_string()))?,
     };
-    match answer {
-        Answer {
-            error: Some(Refusal { code, message }),
-            ..
-        } => Err(RpcError::Refused {
+    match answer.error {
+        Some(Refusal { code, message }) => Err(RpcError::Refused {
             address: address.to_owned(),
             code,
             message,
         }),
-        Answer {
-            result: Some(Peers(peers)),
-            ..
-        } => Ok(peers),
-        _ => Err(malformed("neither a result nor an error".to_owned())),
+        None => Ok(answer.result),
     }
 }
 
@@ -565,6 +651,7 @@ fn peer(info: PeerInfo) -> Peer {
     Peer {
         connection,
         made: (info.addr, info.conntime),
+        has_permissions: info.permissions.is_some_and(|any| any.0),
         received: info.bytesrecv_per_msg,
         sent: info.bytessent_per_msg,
     }

@@ -3,13 +3,19 @@
 //! [`Tally`] consumes records one at a time and keeps none, so it serves both a live table and a
 //! report on a week. Only observed time counts: a sampling source sees nothing between its windows.
 //!
-//! Memory: [`Distribution`]s of at most 18 KB for each slot and each message type (at most
-//! [`MAX_TYPES`]), an entry for each connected peer (at most [`MAX_PEERS`]), and [`MAX_POINTS`]
-//! points of the time line.
+//! Memory: [`Distribution`]s of at most 18 KB for each slot, each message type (at most
+//! [`MAX_TYPES`]) and each group (at most twice [`MAX_GROUPS`]), an entry for each connected peer
+//! (at most [`MAX_PEERS`]) and for peers that left (at most twice [`MAX_LEFT`]), blocks, and
+//! [`MAX_POINTS`] points of the time line.
 
+mod groups;
+
+use crate::blocks::{Blocks, By, Given};
 use crate::process::MESSAGE_THREAD;
 use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Record, Time};
 use crate::statistics::{Distribution, Rate, Shares};
+use groups::Groups;
+pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, subnet};
 use std::collections::BTreeMap;
 
 /// Maximum number of message types. Further ones are counted together as [`OTHER_TYPE`], because
@@ -23,11 +29,8 @@ pub const ONCE: [&str; 4] = ["tx", "block", "cmpctblock", "blocktxn"];
 /// The name for message types beyond [`MAX_TYPES`].
 pub const OTHER_TYPE: &str = "*other*";
 
-/// Maximum number of user agents. Further ones are counted together as [`OTHER_AGENT`].
-pub const MAX_AGENTS: usize = 200;
-
-/// The name for user agents beyond [`MAX_AGENTS`].
-pub const OTHER_AGENT: &str = "(other)";
+/// Maximum number of peers that have left and are kept one by one, at least: the costliest.
+pub const MAX_LEFT: usize = 1000;
 
 /// Maximum number of connected peers. Records of further ones are ignored and counted in
 /// [`Tally::crowded`]. No node has that many.
@@ -157,6 +160,8 @@ pub struct Seen {
     pub once: Messages,
     /// The part of `processed` of the types [`ONCE`].
     pub once_processed: Calls,
+    /// Transactions from it.
+    pub transactions: u64,
     /// Observed time, in microseconds.
     pub observed: Time,
 }
@@ -177,6 +182,7 @@ impl Seen {
         add_calls(&mut self.processed, other.processed);
         self.once.add(other.once);
         add_calls(&mut self.once_processed, other.once_processed);
+        self.transactions = self.transactions.saturating_add(other.transactions);
         self.received.add(other.received);
         self.sent.add(other.sent);
         self.observed = self.observed.saturating_add(other.observed);
@@ -193,7 +199,7 @@ fn add_cost(to: &mut Cost, cost: Cost) {
     to.cpu_ns = to.cpu_ns.saturating_add(cost.cpu_ns);
 }
 
-/// A connected peer.
+/// A peer, connected or not any more.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// What is known about the connection.
@@ -214,6 +220,8 @@ pub struct Peer {
     pub sending: Rate,
     /// Cost of its messages by type, an index for [`Tally::type_name`].
     types: BTreeMap<u16, Calls>,
+    /// What it has given for blocks, once it has left. See [`Blocks::given`] before.
+    given: Given,
     /// Sum over the current window.
     open: Seen,
     gone: Option<Time>,
@@ -233,6 +241,21 @@ impl Peer {
             .iter()
             .max_by_key(|(_, calls)| calls.cost.cpu_ns)?;
         Some((tally.type_name(*most.0), most.1.cost.cpu_ns))
+    }
+
+    /// What it has given for blocks. Of a connected peer, see [`Blocks::given`].
+    #[must_use]
+    pub fn given(&self) -> &Given {
+        &self.given
+    }
+
+    /// Whether it was connected before the recording began, at an unknown time, so that
+    /// [`Peer::since`] is too late.
+    #[must_use]
+    pub fn is_older(&self) -> bool {
+        self.connection
+            .as_ref()
+            .is_none_or(|known| known.since.is_none())
     }
 
     /// When it disconnected, if it did. A disconnected peer is listed until the window ends.
@@ -393,8 +416,11 @@ impl ThreadCost {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     peers: BTreeMap<i64, Peer>,
+    left: Left,
     ended: BTreeMap<Slot, SlotCost>,
-    ended_agents: Agents,
+    ended_agents: Groups,
+    ended_subnets: Groups,
+    blocks: Blocks,
     types: Vec<String>,
     received: BTreeMap<(Slot, u16), TypeCost>,
     sent: BTreeMap<(Slot, u16), TypeCost>,
@@ -440,8 +466,9 @@ impl Tally {
         match &record.event {
             Event::Connected { peer, connection } => self.connected(*peer, connection, time),
             Event::Disconnected { peer } => {
-                if let Some(peer) = self.peers.get_mut(peer) {
-                    peer.gone = Some(time);
+                if let Some(left) = self.peers.get_mut(peer) {
+                    left.gone = Some(time);
+                    left.given = self.blocks.left(*peer, time);
                 }
             }
             Event::Received {
@@ -475,6 +502,25 @@ impl Tally {
                     Messages::one(*bytes),
                     None,
                 );
+            }
+            Event::BlockMessage { peer, block, step } => {
+                if self.peer(*peer, time).is_some_and(|peer| peer.gone.is_none()) {
+                    let by = By {
+                        peer: *peer,
+                        time,
+                        step: *step,
+                    };
+                    self.blocks.message(*block, by);
+                }
+            }
+            Event::BlockConnected {
+                block,
+                height,
+                transactions,
+                took_ns,
+            } => {
+                let blocks = &mut self.blocks;
+                blocks.connected(*block, time, *height, *transactions, *took_ns);
             }
             Event::Bytes {
                 peer,
@@ -527,8 +573,8 @@ impl Tally {
     /// after the last window are dropped.
     pub fn end(&mut self) {
         self.gap();
-        for (_, peer) in std::mem::take(&mut self.peers) {
-            self.ended(&peer, self.last);
+        for (number, peer) in std::mem::take(&mut self.peers) {
+            self.ended(number, peer, self.last);
         }
         self.begun = None;
     }
@@ -551,6 +597,32 @@ impl Tally {
         self.peers.iter().map(|(number, peer)| (*number, peer))
     }
 
+    /// The peers that have left, with their ids: the costliest, in no order. Ids repeat if the node
+    /// was restarted.
+    pub fn left(&self) -> impl Iterator<Item = (i64, &Peer)> {
+        self.left.peers.iter().map(|(number, peer)| (*number, peer))
+    }
+
+    /// How many more peers have left, and what was observed of these.
+    #[must_use]
+    pub fn left_more(&self) -> (u64, &Seen) {
+        (self.left.more, &self.left.more_seen)
+    }
+
+    /// How many peers have left, and what was observed of all of them.
+    #[must_use]
+    pub fn left_together(&self) -> (u64, Seen) {
+        let mut seen = self.left.more_seen;
+        self.left().for_each(|(_, peer)| seen.add(&peer.seen));
+        (self.left.more + self.left.peers.len() as u64, seen)
+    }
+
+    /// Blocks: who announced and delivered them, and who stalls.
+    #[must_use]
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
     /// Cost of connections, by kind. Only the kinds that occurred.
     #[must_use]
     pub fn slots(&self) -> BTreeMap<Slot, SlotCost> {
@@ -561,15 +633,30 @@ impl Tally {
         slots
     }
 
-    /// CPU nanoseconds per second by the peers' user agent: a value for each connection of at least
-    /// a minute, weighted as in [`SlotCost::cpu`].
+    /// Cost of connections by the peers' user agent, of those that are known.
     #[must_use]
-    pub fn agents(&self) -> BTreeMap<String, Distribution> {
-        let mut agents = self.ended_agents.clone();
+    pub fn agents(&self) -> BTreeMap<String, GroupCost> {
+        self.groups(&self.ended_agents, agent)
+    }
+
+    /// Cost of connections by part of the network, as [`subnet`] names it.
+    #[must_use]
+    pub fn subnets(&self) -> BTreeMap<String, GroupCost> {
+        self.groups(&self.ended_subnets, subnet)
+    }
+
+    fn groups(
+        &self,
+        ended: &Groups,
+        name: impl Fn(&Connection) -> Option<String>,
+    ) -> BTreeMap<String, GroupCost> {
+        let mut groups = ended.clone();
         for peer in self.peers.values() {
-            agents.add(peer, self.last);
+            if let Some(name) = peer.connection.as_ref().and_then(&name) {
+                groups.add(&name, peer, self.last);
+            }
         }
-        agents.0
+        groups.0
     }
 
     /// Cost of received messages by type, for peers in the slots that `of` accepts.
@@ -733,6 +820,9 @@ impl Tally {
         if once {
             peer.open.once.add(messages);
         }
+        if received && message_type == "tx" {
+            peer.open.transactions = peer.open.transactions.saturating_add(messages.count);
+        }
         if let Some(calls) = processed {
             add_calls(&mut peer.open.processed, calls);
             if once {
@@ -773,7 +863,7 @@ impl Tally {
             // The node was restarted and numbers its peers from 0 again.
             let is_another = peer.gone.is_some() || peer.connection.as_ref().is_some_and(another);
             if is_another && let Some(peer) = self.peers.remove(&number) {
-                self.ended(&peer, last);
+                self.ended(number, peer, last);
             }
         }
         let Some(peer) = self.peer(number, time) else {
@@ -788,9 +878,21 @@ impl Tally {
     }
 
     /// Adds a connection that has ended.
-    fn ended(&mut self, peer: &Peer, last: Time) {
-        finish(self.ended.entry(peer.slot).or_default(), peer, last);
-        self.ended_agents.add(peer, last);
+    fn ended(&mut self, number: i64, mut peer: Peer, last: Time) {
+        finish(self.ended.entry(peer.slot).or_default(), &peer, last);
+        if let Some(connection) = &peer.connection {
+            if let Some(name) = agent(connection) {
+                self.ended_agents.add(&name, &peer, last);
+            }
+            if let Some(name) = subnet(connection) {
+                self.ended_subnets.add(&name, &peer, last);
+            }
+        }
+        if peer.gone.is_none() {
+            peer.gone = Some(last);
+            peer.given = self.blocks.left(number, last);
+        }
+        self.left.add(number, peer);
     }
 
     /// The peer with this id, created if necessary.
@@ -810,6 +912,7 @@ impl Tally {
             receiving: Rate::default(),
             sending: Rate::default(),
             types: BTreeMap::new(),
+            given: Given::default(),
             open: Seen::default(),
             gone: None,
             old,
@@ -878,7 +981,7 @@ impl Tally {
         }
         for number in gone {
             if let Some(peer) = self.peers.remove(&number) {
-                self.ended(&peer, end);
+                self.ended(number, peer, end);
             }
         }
         for cost in self.received.values_mut().chain(self.sent.values_mut()) {
@@ -929,25 +1032,33 @@ fn is_short(peer: &Peer, last: Time) -> bool {
     peer.gone.unwrap_or(last).saturating_sub(peer.since) < SHORT && !peer.old
 }
 
-/// Costs of connections by user agent.
-#[derive(Clone, Debug, Default)]
-struct Agents(BTreeMap<String, Distribution>);
+/// The user agent of a connection, if it is known.
+fn agent(connection: &Connection) -> Option<String> {
+    connection.user_agent.clone()
+}
 
-impl Agents {
-    fn add(&mut self, peer: &Peer, last: Time) {
-        let connection = peer.connection.as_ref();
-        let Some(name) = connection.and_then(|connection| connection.user_agent.as_deref()) else {
-            return;
-        };
-        if is_short(peer, last) {
+/// Peers that have left.
+#[derive(Clone, Debug, Default)]
+struct Left {
+    peers: Vec<(i64, Peer)>,
+    /// The cheaper ones that were dropped.
+    more: u64,
+    more_seen: Seen,
+}
+
+impl Left {
+    fn add(&mut self, number: i64, peer: Peer) {
+        self.peers.push((number, peer));
+        if self.peers.len() < 2 * MAX_LEFT {
             return;
         }
-        let name = match self.0.len() < MAX_AGENTS || self.0.contains_key(name) {
-            true => name,
-            false => OTHER_AGENT,
-        };
-        let cost = self.0.entry(name.to_owned()).or_default();
-        cost.add(peer.cpu.per_second(), peer.cpu.seconds());
+        let cost = |peer: &Peer| (peer.seen.cpu_ns(), peer.seen.received.bytes);
+        self.peers
+            .sort_by_key(|(_, peer)| std::cmp::Reverse(cost(peer)));
+        for (_, peer) in self.peers.drain(MAX_LEFT..) {
+            self.more += 1;
+            self.more_seen.add(&peer.seen);
+        }
     }
 }
 

@@ -92,6 +92,8 @@ fn every_peer_costs_what_it_says() {
             }
             Event::Bytes { .. } => panic!("probes see each message: {event:?}"),
             Event::Disconnected { .. }
+            | Event::BlockMessage { .. }
+            | Event::BlockConnected { .. }
             | Event::Thread { .. }
             | Event::Loop { .. }
             | Event::Window { .. } => {}

@@ -2,6 +2,7 @@
 
 use packetlane_p2p::capture::{CaptureError, RECEIVED_FILE, Reader, SENT_FILE};
 use packetlane_p2p::payload::Version;
+use packetlane_peers::blocks::steps;
 use packetlane_peers::{Connection, ConnectionType, Event, MAX_USER_AGENT, Record, Time};
 use std::path::{Path, PathBuf};
 
@@ -77,6 +78,9 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
             stolen_ns: 0,
         },
     });
+    // Of all conversations, in order of time.
+    let mut blocks = Vec::new();
+    let mut ends = Vec::new();
     for (peer, conversation) in peers {
         if let Some(connection) = conversation.connection {
             to(&Record {
@@ -87,6 +91,11 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
         let _reported_above = each(&conversation.folder, |time, received, name, payload| {
             let message_type = name.to_owned();
             let bytes = payload.len() as u64;
+            let steps = steps(received, name, bytes, payload).into_iter();
+            blocks.extend(steps.map(|(block, step)| Record {
+                time,
+                event: Event::BlockMessage { peer, block, step },
+            }));
             let event = match received {
                 true => Event::Received {
                     peer,
@@ -102,11 +111,13 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
             };
             to(&Record { time, event });
         });
-        to(&Record {
+        ends.push(Record {
             time: conversation.ends,
             event: Event::Disconnected { peer },
         });
     }
+    blocks.sort_by_key(|record| record.time);
+    blocks.iter().chain(&ends).for_each(&mut to);
     to(&Record {
         time: last,
         event: Event::Window {

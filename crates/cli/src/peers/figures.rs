@@ -2,57 +2,105 @@
 
 use crate::screen::{Column, Content, Period, age, short};
 use packetlane_p2p::payload::printable;
+use packetlane_peers::hints::{Hint, hints};
+use packetlane_peers::report::StallRow;
 use packetlane_peers::tally::{Peer, Seen, Tally, ThreadCost};
-use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, Transport};
+use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, PeerRow, Time};
 use serde::Serialize;
+use std::cmp::Ordering;
 
-/// Sort order.
+/// Sort order: figures and ages descending, the rest ascending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
-    /// CPU time of receiving and sending, highest first
+    /// CPU time of receiving and sending
     Cpu,
     /// CPU time of receiving
     Receiving,
     /// CPU time of sending
     Sending,
+    /// Standard error of the CPU time
+    Error,
     /// Messages in both directions
     Messages,
+    /// Messages received
+    Received,
+    /// Messages sent
+    Sent,
     /// Bytes in both directions
     Bytes,
-    /// Age, oldest first
+    /// Bytes received
+    ReceivedBytes,
+    /// Bytes sent
+    SentBytes,
+    /// Transactions received
+    Transactions,
+    /// Blocks that the peer was the first to announce
+    Blocks,
+    /// Requests for blocks that it left unanswered
+    Stalls,
+    /// Age
     Age,
     /// The node's id of the peer
     Id,
+    /// Direction and type
+    Connection,
+    /// Network
+    Network,
+    /// v1 or v2
+    Transport,
+    /// Costliest message type
+    Costliest,
+    /// Address
+    Address,
+    /// User agent
+    Agent,
 }
 
-/// A peer.
+/// How many stalls and how many hints are shown below the table.
+const SHOWN: usize = 3;
+
+/// The JSON of an interval.
 #[derive(Serialize)]
-pub(super) struct Row {
-    /// The node's id of the peer.
-    peer: i64,
-    address: Option<String>,
-    /// Direction and type of the connection.
-    connection: &'static str,
-    network: Option<&'static str>,
-    /// v1 or v2.
-    transport: Option<&'static str>,
-    age_seconds: u64,
-    /// Whether it connected before the observation, so that its age is only a lower bound.
-    is_older: bool,
-    /// Observed time that the rates are based on.
-    observed_seconds: f64,
-    /// CPU time; `None` if the source does not measure it.
-    receiving_ms_per_second: Option<f64>,
-    sending_ms_per_second: Option<f64>,
-    /// Standard error of the sum of both, caused by sampling.
-    error_ms_per_second: Option<f64>,
-    /// Messages; `None` if the source does not count them.
-    received_per_second: Option<f64>,
-    sent_per_second: Option<f64>,
-    received_bytes_per_second: f64,
-    sent_bytes_per_second: f64,
-    /// The type of its messages that has cost most CPU time so far.
-    costliest_type: Option<String>,
+pub(super) struct Interval<'n> {
+    schema: u32,
+    /// The node's name, where many publish.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'n str>,
+    /// Microseconds since 1970: the window that the rates cover.
+    start: Time,
+    end: Time,
+    /// Number of peers that are not in the list.
+    more_peers: usize,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+impl<'n> Interval<'n> {
+    /// The last window, with at most `most` peers: those that come first by `sort`.
+    pub(super) fn of(
+        tally: &Tally,
+        (start, end): (Time, Time),
+        node: Option<&'n str>,
+        sort: Sort,
+        most: usize,
+    ) -> Self {
+        let mut figures = Figures::of(tally, Period::Latest, sort);
+        let more_peers = figures.peers.len().saturating_sub(most);
+        figures.peers.truncate(most);
+        Self {
+            schema: 1,
+            node,
+            start,
+            end,
+            more_peers,
+            figures,
+        }
+    }
+
+    /// One line.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("figures are plain strings, numbers and lists")
+    }
 }
 
 /// A node and its peers.
@@ -79,29 +127,38 @@ pub(super) struct Figures {
     probes_ms_per_second: Option<f64>,
     /// CPU time of the thread that handles the sockets.
     network_thread_ms_per_second: Option<f64>,
-    pub(super) peers: Vec<Row>,
+    /// Peers that have left: how many, and what they cost and sent, per second of all observed time.
+    /// With `Period::Latest`, over all of the time, too.
+    left_peers: u64,
+    left_bytes_per_second: f64,
+    /// Blocks: how many the node has connected, and requests that are unanswered for more than ten
+    /// seconds.
+    blocks: u64,
+    stalling: Vec<StallRow>,
+    /// What could be done about peers that cost much.
+    hints: Vec<Hint>,
+    pub(super) peers: Vec<PeerRow>,
 }
 
-const COLUMNS: [Column<Sort>; 13] = [
+const COLUMNS: [Column<Sort>; 18] = [
     Column::number("peer", 7, Sort::Id, 0),
-    Column::text("connection", 22, 1),
-    Column::text("net", 5, 8),
-    Column::text("v1/v2", 5, 6),
+    Column::sorted_text("connection", 22, Sort::Connection, 1),
+    Column::sorted_text("net", 5, Sort::Network, 8),
+    Column::sorted_text("v1/v2", 5, Sort::Transport, 6),
     Column::number("age", 5, Sort::Age, 3),
     Column::number("recv ms/s", 9, Sort::Receiving, 0),
     Column::number("send ms/s", 9, Sort::Sending, 0),
-    Column {
-        name: "+-",
-        width: 7,
-        is_text: false,
-        sort: None,
-        drop_order: 9,
-    },
-    Column::number("recv/s", 7, Sort::Messages, 4),
-    Column::number("sent/s", 7, Sort::Messages, 7),
-    Column::number("recv B/s", 8, Sort::Bytes, 4),
-    Column::number("sent B/s", 8, Sort::Bytes, 7),
-    Column::text("costliest", 12, 5),
+    Column::number("+-", 7, Sort::Error, 10),
+    Column::number("recv/s", 7, Sort::Received, 4),
+    Column::number("sent/s", 7, Sort::Sent, 7),
+    Column::number("recv B/s", 8, Sort::ReceivedBytes, 4),
+    Column::number("sent B/s", 8, Sort::SentBytes, 7),
+    Column::sorted_text("costliest", 12, Sort::Costliest, 5),
+    Column::number("tx/s", 6, Sort::Transactions, 9),
+    Column::number("blocks", 6, Sort::Blocks, 9),
+    Column::number("stalls", 6, Sort::Stalls, 9),
+    Column::sorted_text("address", 22, Sort::Address, 5),
+    Column::sorted_text("user agent", 24, Sort::Agent, 11),
 ];
 
 impl Content for Tally {
@@ -120,7 +177,12 @@ impl Content for Tally {
     ];
 
     fn is_by(sort: Sort, column: Sort) -> bool {
-        sort == Sort::Cpu && [Sort::Receiving, Sort::Sending].contains(&column)
+        match sort {
+            Sort::Cpu => [Sort::Receiving, Sort::Sending].contains(&column),
+            Sort::Messages => [Sort::Received, Sort::Sent].contains(&column),
+            Sort::Bytes => [Sort::ReceivedBytes, Sort::SentBytes].contains(&column),
+            _ => false,
+        }
     }
 
     fn page(&self, sort: Sort, period: Period) -> (Vec<Vec<String>>, Vec<String>) {
@@ -129,7 +191,7 @@ impl Content for Tally {
             0 => vec!["waiting for the first window ...".to_owned()],
             _ => figures.summary(),
         };
-        (figures.peers.iter().map(Row::cells).collect(), below)
+        (figures.peers.iter().map(cells).collect(), below)
     }
 }
 
@@ -137,9 +199,11 @@ impl Figures {
     /// Computes the figures of the connected peers.
     pub(super) fn of(tally: &Tally, period: Period, sort: Sort) -> Self {
         let connected = || tally.peers().filter(|(_, peer)| peer.gone().is_none());
-        let peers = connected().map(|(number, peer)| Row::of(tally, number, peer, period));
-        let mut peers: Vec<Row> = peers.collect();
-        peers.sort_by(|one, other| one.key(sort).total_cmp(&other.key(sort)));
+        let is_all = period == Period::All;
+        let peers = connected()
+            .map(|(number, peer)| PeerRow::of(tally, number, peer, seen(peer, period), is_all));
+        let mut peers: Vec<PeerRow> = peers.collect();
+        peers.sort_by(|one, other| order(one, other, sort));
         let threads = match period {
             Period::All => tally.threads(),
             Period::Latest => tally.latest_threads(),
@@ -153,6 +217,9 @@ impl Figures {
         let of_thread = |ns: &dyn Fn(&ThreadCost) -> f64| -> Option<f64> {
             message_thread.map(|thread| rate(ns(thread), thread))
         };
+        let now = tally.times().map_or(0, |(_, now)| now);
+        let stalling = tally.blocks().stalling(now);
+        let (left_peers, left) = tally.left_together();
         let connected_ns: u64 = connected()
             .map(|(_, peer)| seen(peer, period).cpu_ns())
             .sum();
@@ -171,6 +238,15 @@ impl Figures {
             unaccounted_share: message_thread.map(ThreadCost::unaccounted),
             probes_ms_per_second: of_thread(&|thread| thread.probes_ns as f64),
             network_thread_ms_per_second: run_time(NETWORK_THREAD),
+            left_peers,
+            left_bytes_per_second: left.received.bytes.saturating_add(left.sent.bytes) as f64
+                / tally.observed().max(f64::MIN_POSITIVE),
+            blocks: tally.blocks().sums().connected,
+            stalling: stalling
+                .iter()
+                .map(|stall| StallRow::of(tally, stall, now))
+                .collect(),
+            hints: hints(tally),
             peers,
         }
     }
@@ -178,7 +254,7 @@ impl Figures {
     /// The lines below the table: totals, and time that is not attributed to peers.
     fn summary(&self) -> Vec<String> {
         // Not `sum`, which returns -0 for no peers.
-        let sum = |of: &dyn Fn(&Row) -> Option<f64>| -> Option<f64> {
+        let sum = |of: &dyn Fn(&PeerRow) -> Option<f64>| -> Option<f64> {
             let mut rates = self.peers.iter().map(of);
             rates.try_fold(0.0, |sum, rate| Some(sum + rate?))
         };
@@ -238,6 +314,46 @@ impl Figures {
             100.0 * self.observed_share,
             self.lost,
         ));
+        if self.left_peers > 0 {
+            lines.push(format!(
+                "{} peers have left: {} B/s{}",
+                self.left_peers,
+                short(self.left_bytes_per_second).trim_end(),
+                self.left_ms_per_second
+                    .map_or_else(String::new, |ms| format!(", {} ms/s", fixed(ms, 3))),
+            ));
+        }
+        if self.blocks > 0 || !self.stalling.is_empty() {
+            lines.push(format!("blocks: {} connected", self.blocks));
+        }
+        lines.extend(self.stalling.iter().take(SHOWN).map(|stall| {
+            format!(
+                "peer {} ({}) stalls a block: asked {:.0} s ago for {}, no answer",
+                stall.peer,
+                stall
+                    .address
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), |text| printable(text.as_bytes())),
+                stall.seconds,
+                stall.block,
+            )
+        }));
+        for hint in self.hints.iter().take(SHOWN) {
+            let who = match hint.peers[..] {
+                [peer] => format!("peer {peer}: "),
+                _ => String::new(),
+            };
+            lines.push(format!("{who}{}", printable(hint.reason.as_bytes())));
+            let loses = match hint.loses.is_empty() {
+                true => "nothing known".to_owned(),
+                false => hint.loses.join("; "),
+            };
+            lines.push(format!("  {}   would lose: {loses}", hint.command));
+        }
+        let more = self.hints.len().saturating_sub(SHOWN);
+        if more > 0 {
+            lines.push(format!("and {more} more peers that cost much: see `peers report`"));
+        }
         if self.peers.iter().any(|peer| peer.is_older) {
             lines.push("> before an age: connected before the observation, so older".to_owned());
         }
@@ -262,95 +378,92 @@ fn fixed(number: f64, digits: usize) -> String {
     }
 }
 
-impl Row {
-    fn of(tally: &Tally, number: i64, peer: &Peer, period: Period) -> Self {
-        let seen = seen(peer, period);
-        // In microseconds, so nanoseconds divided by it are milliseconds per second.
-        let observed = seen.observed.max(1) as f64;
-        let rate = |amount: u64| amount as f64 / observed * 1e6;
-        let timed = |cpu_ns: u64| tally.timed().then_some(cpu_ns as f64 / observed);
-        let counted = |count: u64| tally.counted().then(|| rate(count));
-        let known = peer.connection.as_ref();
-        let now = tally.times().map_or(0, |(_, now)| now);
-        let error = match period {
-            Period::All if tally.timed() => peer.cpu.error(tally.observed_share()),
-            _ => None,
-        };
-        Self {
-            peer: number,
-            address: known.map(|known| known.address.clone()),
-            connection: peer.slot.name(),
-            network: known.and_then(|known| known.network.map(Network::name)),
-            transport: known.and_then(|known| known.transport.map(Transport::name)),
-            age_seconds: now.saturating_sub(peer.since) / 1_000_000,
-            is_older: known.is_none_or(|known| known.since.is_none()),
-            observed_seconds: seen.observed as f64 / 1e6,
-            receiving_ms_per_second: timed(seen.receiving.cost.cpu_ns),
-            sending_ms_per_second: timed(seen.sending.cost.cpu_ns),
-            error_ms_per_second: error.map(|ns| ns / 1e6),
-            received_per_second: counted(seen.received.count),
-            sent_per_second: counted(seen.sent.count),
-            received_bytes_per_second: rate(seen.received.bytes),
-            sent_bytes_per_second: rate(seen.sent.bytes),
-            costliest_type: peer.costliest(tally).map(|(name, _)| name.to_owned()),
+/// The order of two rows.
+fn order(one: &PeerRow, other: &PeerRow, sort: Sort) -> Ordering {
+    type Number = fn(&PeerRow) -> f64;
+    type Text = for<'r> fn(&'r PeerRow) -> Option<&'r str>;
+    let by_number = |key: Number| key(other).total_cmp(&key(one));
+    // Unknown ones last.
+    let by_text = |key: Text| {
+        let (one, other) = (key(one), key(other));
+        (one.is_none(), one).cmp(&(other.is_none(), other))
+    };
+    match sort {
+        Sort::Cpu => by_number(PeerRow::cpu_ms_per_second),
+        Sort::Receiving => by_number(|row| row.receiving_ms_per_second.unwrap_or(0.0)),
+        Sort::Sending => by_number(|row| row.sending_ms_per_second.unwrap_or(0.0)),
+        Sort::Error => by_number(|row| row.error_ms_per_second.unwrap_or(0.0)),
+        Sort::Messages => by_number(|row| {
+            row.received_per_second.unwrap_or(0.0) + row.sent_per_second.unwrap_or(0.0)
+        }),
+        Sort::Received => by_number(|row| row.received_per_second.unwrap_or(0.0)),
+        Sort::Sent => by_number(|row| row.sent_per_second.unwrap_or(0.0)),
+        Sort::Bytes => {
+            by_number(|row| row.received_bytes_per_second + row.sent_bytes_per_second)
         }
+        Sort::ReceivedBytes => by_number(|row| row.received_bytes_per_second),
+        Sort::SentBytes => by_number(|row| row.sent_bytes_per_second),
+        Sort::Transactions => by_number(|row| row.transactions_per_second.unwrap_or(0.0)),
+        Sort::Blocks => by_number(|row| row.blocks_first as f64),
+        Sort::Stalls => by_number(|row| row.stalls as f64),
+        Sort::Age => by_number(|row| row.age_seconds as f64),
+        Sort::Id => one.peer.cmp(&other.peer),
+        Sort::Connection => one.connection.cmp(other.connection),
+        Sort::Network => by_text(|row| row.network),
+        Sort::Transport => by_text(|row| row.transport),
+        Sort::Costliest => by_text(|row| row.costliest_type.as_deref()),
+        Sort::Address => by_text(|row| row.address.as_deref()),
+        Sort::Agent => by_text(|row| row.user_agent.as_deref()),
     }
+}
 
-    /// The sort key, ascending.
-    fn key(&self, sort: Sort) -> f64 {
-        let sum = |one: Option<f64>, other: Option<f64>| one.unwrap_or(0.0) + other.unwrap_or(0.0);
-        match sort {
-            Sort::Cpu => -sum(self.receiving_ms_per_second, self.sending_ms_per_second),
-            Sort::Receiving => -sum(self.receiving_ms_per_second, None),
-            Sort::Sending => -sum(self.sending_ms_per_second, None),
-            Sort::Messages => -sum(self.received_per_second, self.sent_per_second),
-            Sort::Bytes => -(self.received_bytes_per_second + self.sent_bytes_per_second),
-            Sort::Age => -(self.age_seconds as f64),
-            Sort::Id => self.peer as f64,
-        }
-    }
-
-    /// The cells of its row; a dash for an unknown value.
-    fn cells(&self) -> Vec<String> {
-        let dash = || "-".to_owned();
-        let ms = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.3}"));
-        let count = |count: Option<f64>| count.map_or_else(dash, |count| format!("{count:.1}"));
-        let name = |name: Option<&str>| name.unwrap_or("-").to_owned();
-        let network = match self.network {
-            Some(name) if name == Network::Unroutable.name() => Some("local"),
-            network => network,
-        };
-        let cells: [String; COLUMNS.len()] = [
-            self.peer.to_string(),
-            self.connection.to_owned(),
-            name(network),
-            name(self.transport),
-            format!(
-                "{}{}",
-                if self.is_older { ">" } else { "" },
-                age(self.age_seconds)
-            ),
-            ms(self.receiving_ms_per_second),
-            ms(self.sending_ms_per_second),
-            ms(self.error_ms_per_second),
-            count(self.received_per_second),
-            count(self.sent_per_second),
-            short(self.received_bytes_per_second).trim_end().to_owned(),
-            short(self.sent_bytes_per_second).trim_end().to_owned(),
-            match &self.costliest_type {
-                Some(name) => printable(name.as_bytes()),
-                None => dash(),
-            },
-        ];
-        cells.into()
-    }
+/// The cells of a row; a dash for an unknown value.
+fn cells(row: &PeerRow) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let ms = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.3}"));
+    let count = |count: Option<f64>| count.map_or_else(dash, |count| format!("{count:.1}"));
+    let name = |name: Option<&str>| name.unwrap_or("-").to_owned();
+    // From the peer or the network.
+    let text = |text: &Option<String>| {
+        text.as_ref()
+            .map_or_else(dash, |text| printable(text.as_bytes()))
+    };
+    let network = match row.network {
+        Some(name) if name == Network::Unroutable.name() => Some("local"),
+        network => network,
+    };
+    let cells: [String; COLUMNS.len()] = [
+        row.peer.to_string(),
+        row.connection.to_owned(),
+        name(network),
+        name(row.transport),
+        format!(
+            "{}{}",
+            if row.is_older { ">" } else { "" },
+            age(row.age_seconds)
+        ),
+        ms(row.receiving_ms_per_second),
+        ms(row.sending_ms_per_second),
+        ms(row.error_ms_per_second),
+        count(row.received_per_second),
+        count(row.sent_per_second),
+        short(row.received_bytes_per_second).trim_end().to_owned(),
+        short(row.sent_bytes_per_second).trim_end().to_owned(),
+        text(&row.costliest_type),
+        count(row.transactions_per_second),
+        row.blocks_first.to_string(),
+        row.stalls.to_string(),
+        text(&row.address),
+        text(&row.user_agent),
+    ];
+    cells.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::screen::{View, draw};
-    use packetlane_peers::{Calls, Connection, ConnectionType, Cost, Event, Record};
+    use packetlane_peers::{Calls, Connection, ConnectionType, Cost, Event, Record, Transport};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -435,7 +548,7 @@ mod tests {
     }
 
     fn press(view: &mut View<Sort>, key: KeyEvent) -> bool {
-        view.press(key, Tally::KEYS)
+        view.press::<Tally>(key)
     }
 
     fn key(code: char) -> KeyEvent {

@@ -1,7 +1,8 @@
 //! `packetlane peers watch` and `packetlane peers record`: observe a running node in windows of
 //! time.
 
-use super::figures::Sort;
+use super::acting::Acting;
+use super::figures::{Interval, Sort};
 use super::metrics::Metrics;
 #[cfg(feature = "nats")]
 use super::nats::Nats;
@@ -11,6 +12,7 @@ use crate::stop::{EXIT_LIMIT_WITH_PROBES, Signal};
 use crate::terminal::{can_print, complain, print};
 use clap::Args;
 use packetlane_files::Name;
+use packetlane_peers::act::Rules;
 use packetlane_peers::file::Writer;
 use packetlane_peers::pace::Pace;
 use packetlane_peers::rpc::{self, Auth, Described, Rpc, RpcError};
@@ -117,6 +119,22 @@ pub(crate) struct Watch {
     /// read the peers' addresses; 127.0.0.1:PORT limits it to this machine
     #[arg(long, value_name = "HOST:PORT")]
     prometheus: Option<HostPort>,
+    /// Print each window as a line of JSON, with all peers, the stalls and the hints
+    #[arg(long, conflicts_with = "rows")]
+    json: bool,
+    /// Disconnect inbound peers by rules: cost=US,minutes=M,per-hour=N means those that cost more than
+    /// US CPU microseconds per second over M minutes (5), at most N (3) in an hour. The cost of the
+    /// transactions and blocks that a peer delivered does not count. Only says what it would do,
+    /// unless --act-for-real is given
+    #[arg(long, value_name = "RULES")]
+    act: Option<Rules>,
+    /// Disconnect the peers that --act chooses, through --rpc. Never outbound or manual peers, nor
+    /// those that the node's configuration gives permissions
+    #[arg(long, requires_all = ["act", "rpc"])]
+    act_for_real: bool,
+    /// Append what --act does, and why, to FILE, too
+    #[arg(long, value_name = "FILE", requires = "act")]
+    act_log: Option<PathBuf>,
     /// Publish each interval as JSON to NATS JetStream at this URL, such as nats://127.0.0.1:4222:
     /// subject packetlane.peers.NAME, stream packetlane_peers. User and password come from
     /// PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
@@ -159,6 +177,22 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
             ));
         }
     }
+    let acting = match &watch.act {
+        Some(_) if !watch.node.has_probes() => {
+            return Err("--act needs probes to measure what a peer costs: add --probes".into());
+        }
+        Some(rules) => Some(Acting::open(
+            *rules,
+            watch.act_log.as_deref(),
+            match (&watch.node.rpc, watch.act_for_real) {
+                (Some(address), true) => {
+                    Some(Rpc::connect(address, auth(&watch.node, address)?, None)?)
+                }
+                _ => None,
+            },
+        )?),
+        None => None,
+    };
     let signal = Signal::within(EXIT_LIMIT_WITH_PROBES)?;
     let opened = Watched::open(&watch.node, &|| !signal.has_arrived(), &|text| {
         complain(format_args!("{text}"));
@@ -172,14 +206,16 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
     });
     let live = RefCell::new(Live {
         tally: Tally::new(),
-        screen: match io::stdout().is_terminal() {
+        screen: match io::stdout().is_terminal() && !watch.json {
             true => Some(Screen::open(sort)?),
             false => None,
         },
         ended: false,
         failed: None,
         rows: watch.rows,
+        json: watch.json,
         sort,
+        acting,
         metrics,
         nats,
     });
@@ -213,7 +249,9 @@ struct Live {
     ended: bool,
     failed: Option<io::Error>,
     rows: usize,
+    json: bool,
     sort: Sort,
+    acting: Option<Acting>,
     metrics: Option<Metrics>,
     nats: Option<Nats>,
 }
@@ -257,14 +295,25 @@ impl Live {
         if let Some(metrics) = &self.metrics {
             metrics.set(&self.tally);
         }
+        let window = records.iter().rev().find_map(|record| match record.event {
+            Event::Window { start, .. } => Some((start, record.time)),
+            _ => None,
+        });
+        let Some(window) = window else {
+            return Ok(());
+        };
         if let Some(nats) = &self.nats {
-            let window = records.iter().rev().find_map(|record| match record.event {
-                Event::Window { start, .. } => Some((start, record.time)),
-                _ => None,
-            });
-            if let Some(window) = window {
-                nats.publish(&self.tally, window);
+            nats.publish(&self.tally, window);
+        }
+        if let Some(acting) = &mut self.acting {
+            for text in acting.act(&self.tally, window)? {
+                self.say(&text);
             }
+        }
+        if self.json {
+            let interval = Interval::of(&self.tally, window, None, self.sort, usize::MAX);
+            print(format_args!("{}\n", interval.to_json()));
+            return Ok(());
         }
         Ok(self.show()?)
     }

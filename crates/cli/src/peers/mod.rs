@@ -1,5 +1,6 @@
 //! `packetlane peers`: what each peer of a node costs.
 
+mod acting;
 mod capture;
 mod figures;
 mod live;

@@ -4,12 +4,10 @@
 //! A message covers one interval of one node, so a subscriber always has all peers at the same
 //! time.
 
-use super::figures::{Figures, Sort};
+use super::figures::{Interval, Sort};
 use crate::nats::{Notice, Publisher, Stream, node_name};
-use crate::screen::Period;
 use packetlane_peers::Time;
 use packetlane_peers::tally::Tally;
-use serde::Serialize;
 use std::sync::mpsc::{Receiver, channel};
 
 const STREAM: Stream = Stream {
@@ -28,20 +26,6 @@ pub(super) struct Nats {
     publisher: Publisher,
     notices: Receiver<Notice>,
     node: String,
-}
-
-/// The JSON of an interval.
-#[derive(Serialize)]
-struct Interval<'n> {
-    schema: u32,
-    node: &'n str,
-    /// Microseconds since 1970: the window that the rates cover.
-    start: Time,
-    end: Time,
-    /// Number of peers that are not in the list.
-    more_peers: usize,
-    #[serde(flatten)]
-    figures: Figures,
 }
 
 impl Nats {
@@ -65,22 +49,10 @@ impl Nats {
     }
 
     /// Publishes the last window.
-    pub(super) fn publish(&self, tally: &Tally, (start, end): (Time, Time)) {
-        let mut figures = Figures::of(tally, Period::Latest, Sort::Cpu);
-        let more_peers = figures.peers.len().saturating_sub(MAX_PEERS);
-        figures.peers.truncate(MAX_PEERS);
-        let interval = Interval {
-            schema: 1,
-            node: &self.node,
-            start,
-            end,
-            more_peers,
-            figures,
-        };
-        if let Ok(json) = serde_json::to_vec(&interval) {
-            // If the queue is full, the server has been away for long, and a notice has said so.
-            self.publisher.publish(json);
-        }
+    pub(super) fn publish(&self, tally: &Tally, window: (Time, Time)) {
+        let interval = Interval::of(tally, window, Some(&self.node), Sort::Cpu, MAX_PEERS);
+        // If the queue is full, the server has been away for long, and a notice has said so.
+        self.publisher.publish(interval.to_json().into_bytes());
     }
 
     /// Waits a moment for the last interval to be published.

@@ -25,7 +25,7 @@ pub(super) struct Places {
 /// A tracepoint in an executable. Several can have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tracepoint {
-    /// Name without the provider `net`.
+    /// Name without its provider.
     pub(super) name: String,
     /// File offset of its instruction.
     pub(super) offset: u64,
@@ -35,19 +35,20 @@ pub(super) struct Tracepoint {
     pub(super) arguments: Vec<Argument>,
 }
 
-/// Names of the tracepoints in use, of the provider `net`.
-const WANTED: [&str; 5] = [
-    "inbound_message",
-    "outbound_message",
-    "inbound_connection",
-    "outbound_connection",
-    "closed_connection",
+/// Providers and names of the tracepoints in use.
+const WANTED: [(&str, &str); 6] = [
+    ("net", "inbound_message"),
+    ("net", "outbound_message"),
+    ("net", "inbound_connection"),
+    ("net", "outbound_connection"),
+    ("net", "closed_connection"),
+    ("validation", "block_connected"),
 ];
 
 /// The tracepoint within the function that processes messages.
 const IN_RECEIVING: &str = "inbound_message";
 
-/// Maximum number of tracepoints. Bitcoin Core has 7 with names in [`WANTED`].
+/// Maximum number of tracepoints. Bitcoin Core has 8 with names in [`WANTED`].
 pub(super) const MAX_TRACEPOINTS: usize = 63;
 
 /// Relocation type of pointers, `R_X86_64_RELATIVE`.
@@ -183,7 +184,7 @@ impl Program {
                 "damaged notes in its section .note.stapsdt",
             ))?;
             rest = others;
-            if note.provider != "net" || !WANTED.contains(&note.name) {
+            if !WANTED.contains(&(note.provider, note.name)) {
                 continue;
             }
             if found.len() == MAX_TRACEPOINTS {
@@ -217,8 +218,9 @@ impl Program {
                 },
             ));
         }
-        for name in WANTED {
-            if !found.iter().any(|(_, point)| point.name == name) {
+        for (provider, name) in WANTED {
+            // Blocks are of use, but not what peers cost.
+            if provider == "net" && !found.iter().any(|(_, point)| point.name == name) {
                 return Err(PlacesError::NoTracepoint(name));
             }
         }

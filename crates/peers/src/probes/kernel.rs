@@ -152,6 +152,7 @@ const INBOUND_MESSAGE: u32 = 1;
 const OUTBOUND_MESSAGE: u32 = 2;
 const CONNECTED: u32 = 3;
 const DISCONNECTED: u32 = 4;
+const BLOCK_CONNECTED: u32 = 7;
 
 /// Why the programs could not be loaded or attached.
 #[derive(Debug)]
@@ -245,7 +246,7 @@ pub(super) struct Kernel {
     program: PathBuf,
     pid: u32,
     places: Places,
-    /// Permanent probes: they observe which peers connect, and of what kind.
+    /// Permanent probes, at tracepoints.
     lasting: Vec<Attached>,
     /// Probes of the current window.
     window: Vec<Attached>,
@@ -298,13 +299,14 @@ impl Kernel {
         })
     }
 
-    /// Attaches the permanent probes, which observe connections. `cost` is the cost of all probes.
+    /// Attaches the permanent probes, those at tracepoints: they observe connections and blocks.
+    /// `cost` is the cost of all probes.
     pub(super) fn stay(&mut self, cost: ProbeCost) -> Result<(), KernelError> {
         self.cost = cost;
         self.set_outside(2 * cost.call.outside_ns)?;
         let mut settings: Array<_, u64> = map(&mut self.ebpf, "settings")?;
         settings.set(HIT_NS, cost.hit_ns, 0)?;
-        self.lasting = self.attach_tracepoints(|event| event != OUTBOUND_MESSAGE)?;
+        self.lasting = self.attach_tracepoints()?;
         Ok(())
     }
 
@@ -319,7 +321,7 @@ impl Kernel {
     /// Attaches the probes of a window.
     pub(super) fn open_window(&mut self) -> Result<(), KernelError> {
         self.attach_switches()?;
-        let mut window = self.attach_tracepoints(|event| event == OUTBOUND_MESSAGE)?;
+        let mut window = Vec::new();
         let (program, pid) = (self.program.clone(), self.pid);
         let functions = [
             (
@@ -398,18 +400,14 @@ impl Kernel {
         self.switches = None;
     }
 
-    fn attach_tracepoints(
-        &mut self,
-        wanted: impl Fn(u32) -> bool,
-    ) -> Result<Vec<Attached>, KernelError> {
+    fn attach_tracepoints(&mut self) -> Result<Vec<Attached>, KernelError> {
         let tracepoints = self.places.tracepoints.clone();
         let (program, pid) = (self.program.clone(), self.pid);
         let tracepoints = (0_u64..).zip(tracepoints.iter());
         tracepoints
-            .filter(|(_, tracepoint)| wanted(event(tracepoint)))
             .map(|(index, tracepoint)| {
                 let place = (tracepoint.offset, tracepoint.semaphore);
-                let name = format!("the tracepoint net:{}", tracepoint.name);
+                let name = format!("the tracepoint {}", tracepoint.name);
                 let process = (program.as_path(), pid);
                 self.attach(TRACEPOINT, UprobeKind::Entry, process, place, index, &name)
             })
@@ -519,6 +517,7 @@ fn event(tracepoint: &Tracepoint) -> u32 {
         "inbound_message" => INBOUND_MESSAGE,
         "outbound_message" => OUTBOUND_MESSAGE,
         "closed_connection" => DISCONNECTED,
+        "block_connected" => BLOCK_CONNECTED,
         _ => CONNECTED,
     }
 }

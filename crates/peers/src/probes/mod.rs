@@ -14,6 +14,7 @@ mod kernel;
 mod numbers;
 mod perf;
 
+use crate::blocks;
 use crate::process::{Process, Thread, stolen_ns, used};
 use crate::record::{
     Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
@@ -25,6 +26,7 @@ use elf::ElfError;
 pub use kernel::KernelError;
 use kernel::{Counts, Kernel, VISITS_LEN, Visits, since_boot_ns};
 use numbers::Numbers;
+use packetlane_p2p::payload::BlockHash;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -49,6 +51,11 @@ const MESSAGE_LEN: usize = 64;
 const VERSION_LEN: usize = 40 + USER_AGENT_LEN;
 /// Size of the user agent in it.
 const USER_AGENT_LEN: usize = MAX_USER_AGENT + 1;
+/// Size of their `struct block_event`, and of its part of the payload.
+const BLOCK_LEN: usize = 32 + 16 + BLOCK_START_LEN;
+const BLOCK_START_LEN: usize = 656;
+/// Size of their `struct connected_event`.
+const CONNECTED_LEN: usize = 24 + 3 * 8 + 32;
 /// Size of their `struct connection_event`.
 const CONNECTION_LEN: usize = 40 + 24 + 80 + 8 + VISITS_LEN;
 
@@ -445,6 +452,24 @@ impl Known {
                     .collect()
             }
             (5, VERSION_LEN) => self.version(peer, fields),
+            (6, BLOCK_LEN) => {
+                let (bytes, message_type) = (fields.u64(), fields.text(16));
+                let blocks = blocks::steps(flag, &message_type, bytes, fields.0).into_iter();
+                blocks
+                    .map(|(block, step)| Event::BlockMessage { peer, block, step })
+                    .collect()
+            }
+            (7, CONNECTED_LEN) => {
+                let [height, transactions, took_ns] = [(); 3].map(|()| fields.u64());
+                let block = fields.0.first_chunk().map(|hash| BlockHash(*hash));
+                let connected = |block| Event::BlockConnected {
+                    block,
+                    height,
+                    transactions,
+                    took_ns,
+                };
+                block.map(connected).into_iter().collect()
+            }
             _ => Vec::new(),
         };
         let record = |event| Record { time, event };

@@ -1,7 +1,8 @@
-//! The report as one HTML file. It loads nothing, runs no script, follows the reader's light or
-//! dark setting, and can be printed.
+//! The report as one HTML file. It loads nothing, follows the reader's light or dark setting, and
+//! can be printed. A script sorts tables; without it, they are in their first order.
 
-use super::{AGENTS, bytes, digits, draw, escape, mean, or_dash, per_cent, sentences, time};
+use super::tables::{self, Table};
+use super::{bytes, digits, draw, escape, mean, or_dash, per_cent, sentences, time};
 use crate::report::{Report, TypeRow};
 use std::fmt::Write;
 
@@ -39,7 +40,11 @@ table { border-collapse: collapse; margin: .4rem 0 .2rem; font-size: .92rem; }
 th, td { padding: .22rem .7rem; text-align: right; border-bottom: 1px solid var(--grid);
   white-space: nowrap; font-variant-numeric: tabular-nums; }
 thead th { border-bottom: 2px solid var(--ink); }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child, .text { text-align: left; }
+td.text { max-width: 16rem; overflow: hidden; text-overflow: ellipsis; }
+.sorts th { cursor: pointer; }
+.sorts th[aria-sort=descending]::after { content: ' \\2193'; }
+.sorts th[aria-sort=ascending]::after { content: ' \\2191'; }
 tr.sum td { font-weight: 600; border-top: 2px solid var(--ink); }
 td.published, th.published { color: var(--soft); font-style: italic; border-left: 1px solid var(--grid); }
 tr { break-inside: avoid; }
@@ -47,6 +52,37 @@ h2, figcaption { break-after: avoid; }
 dt { font-weight: 600; float: left; clear: left; margin-right: .6rem; }
 dd { margin: 0 0 .3rem; }
 @media print { :root { font-size: 11px; } body { max-width: none; padding: 0; } .scroll { overflow: visible; } }
+";
+
+/// Sorts a table by a column when its head is clicked: numbers first and downwards, by their value
+/// with its unit; at the next click the other way round.
+const SCRIPT: &str = "
+const units = { us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400, kB: 1e3, MB: 1e6 };
+function value(cell) {
+  const found = /^>?(-?[0-9][0-9.]*)( ([A-Za-z]+))?$/.exec(cell.textContent);
+  return found ? Number(found[1]) * (units[found[3]] ?? 1) : null;
+}
+for (const table of document.querySelectorAll('table.sorts')) {
+  table.tHead.rows[0].querySelectorAll('th').forEach((head, column) => {
+    head.tabIndex = 0;
+    head.addEventListener('keydown', event => { if (event.key === 'Enter') head.click(); });
+    head.addEventListener('click', () => {
+      const up = head.ariaSort === 'descending';
+      for (const other of table.tHead.rows[0].cells) other.ariaSort = null;
+      head.ariaSort = up ? 'ascending' : 'descending';
+      const rows = [...table.tBodies[0].rows].map(row => [value(row.cells[column]), row]);
+      rows.sort(([a, one], [b, other]) => {
+        if (a === null || b === null) {
+          if (a !== b) return a === null ? 1 : -1;
+          const [x, y] = [one, other].map(row => row.cells[column].textContent);
+          return up ? y.localeCompare(x) : x.localeCompare(y);
+        }
+        return up ? a - b : b - a;
+      });
+      table.tBodies[0].append(...rows.map(([, row]) => row));
+    });
+  });
+}
 ";
 
 /// Terms explained at the end of the page.
@@ -135,14 +171,17 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
         )?;
     }
     connections(out, report)?;
-    agents(out, report)?;
+    hints(out, report)?;
+    for one in tables::all(report) {
+        table(out, &one)?;
+    }
     boxes(out, report)?;
     messages(out, report)?;
     writeln!(out, "<h2>Glossary</h2>\n<dl>")?;
     for (word, meaning) in GLOSSARY {
         writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(word), escape(meaning))?;
     }
-    writeln!(out, "</dl>\n</body>\n</html>")
+    writeln!(out, "</dl>\n<script>{SCRIPT}</script>\n</body>\n</html>")
 }
 
 /// Index of the column with the published figures, next to ours.
@@ -295,30 +334,54 @@ fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
     )
 }
 
-fn agents(out: &mut String, report: &Report) -> std::fmt::Result {
-    if report.agents.is_empty() {
+fn hints(out: &mut String, report: &Report) -> std::fmt::Result {
+    let hints = tables::hints(report);
+    if hints.is_empty() {
         return Ok(());
     }
-    let (order, cells): (_, &[_]) = match report.together {
-        Some(_) => (
-            "highest total cost first",
-            &["", "connections", "mean", "median", "p95", "worst", "sd"],
-        ),
-        None => ("most frequent first", &["", "connections"]),
-    };
-    writeln!(
-        out,
-        "<h2>Software</h2>\n<p>Connections by the user agent that the peers announce, {order}.</p>"
-    )?;
-    head(out, cells, false)?;
-    for agent in report.agents.iter().take(AGENTS) {
-        let mut cells = vec![agent.user_agent.clone(), agent.connections.to_string()];
-        if let Some(cpu) = &agent.cpu {
-            cells.extend([cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits));
-        }
-        row(out, "", &cells, false)?;
+    writeln!(out, "<h2>What would help</h2>")?;
+    for [reason, loses, command] in hints {
+        writeln!(
+            out,
+            "<p>{}<br>Would be lost: {}<br><code>{}</code></p>",
+            escape(&reason),
+            escape(&loses),
+            escape(&command)
+        )?;
     }
-    writeln!(out, "</tbody></table></div>")
+    Ok(())
+}
+
+/// A table whose columns sort it.
+fn table(out: &mut String, table: &Table) -> std::fmt::Result {
+    writeln!(out, "<h2>{}</h2>", escape(&table.title))?;
+    if !table.about.is_empty() {
+        writeln!(out, "<p>{}</p>", escape(&table.about))?;
+    }
+    write!(
+        out,
+        "<div class=\"scroll\"><table class=\"sorts\">\n<thead><tr>"
+    )?;
+    let class = |place| match place < table.texts {
+        true => " class=\"text\"",
+        false => "",
+    };
+    for (place, cell) in table.head.iter().enumerate() {
+        write!(out, "<th{}>{}</th>", class(place), escape(cell))?;
+    }
+    writeln!(out, "</tr></thead>\n<tbody>")?;
+    for cells in &table.rows {
+        write!(out, "<tr>")?;
+        for (place, cell) in cells.iter().enumerate() {
+            write!(out, "<td{}>{}</td>", class(place), escape(cell))?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</tbody></table></div>")?;
+    if table.more > 0 {
+        writeln!(out, "<p class=\"soft\">and {} more</p>", table.more)?;
+    }
+    Ok(())
 }
 
 fn boxes(out: &mut String, report: &Report) -> std::fmt::Result {

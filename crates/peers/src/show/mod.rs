@@ -2,6 +2,7 @@
 
 mod draw;
 pub mod html;
+mod tables;
 pub mod text;
 
 use crate::report::{Report, Short, SlotRow};
@@ -46,16 +47,13 @@ fn per_cent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn bytes(bytes: f64) -> String {
+pub(crate) fn bytes(bytes: f64) -> String {
     match bytes {
         bytes if bytes >= 1e6 => format!("{} MB", digits(bytes / 1e6)),
         bytes if bytes >= 1e3 => format!("{} kB", digits(bytes / 1e3)),
         bytes => format!("{} B", digits(bytes)),
     }
 }
-
-/// Rows in the table of user agents.
-const AGENTS: usize = 20;
 
 /// The kinds of slots with a connection of at least a minute: the others have no rates.
 fn lasting(report: &Report) -> Vec<&SlotRow> {

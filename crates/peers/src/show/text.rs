@@ -1,7 +1,8 @@
 //! Renders a report as text for the terminal.
 
-use super::{AGENTS, bytes, digits, mean, or_dash, printable, sentences, time};
-use crate::report::{AgentRow, Report, SlotRow, TypeRow};
+use super::tables::{self, Table};
+use super::{bytes, digits, mean, or_dash, printable, sentences, time};
+use crate::report::{Report, SlotRow, TypeRow};
 use std::fmt::Write;
 
 /// Rows in each table of message types.
@@ -15,7 +16,10 @@ pub fn render(report: &Report) -> String {
         let _ = writeln!(out, "{sentence}");
     }
     slots(&mut out, report);
-    agents(&mut out, report);
+    hints(&mut out, report);
+    for one in tables::all(report) {
+        table(&mut out, &one);
+    }
     for relay in ["full-relay", "block-relay", "not known yet"] {
         for direction in ["received", "sent"] {
             types(&mut out, report, relay, direction);
@@ -24,35 +28,38 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-fn agents(out: &mut String, report: &Report) {
-    if report.agents.is_empty() {
+/// What could be done, as lines to copy.
+fn hints(out: &mut String, report: &Report) {
+    let hints = tables::hints(report);
+    if hints.is_empty() {
         return;
     }
-    let timed = report.together.is_some();
-    let order = match timed {
-        true => "highest total cost first",
-        false => "most frequent first",
-    };
-    let _ = writeln!(out, "\nConnections by user agent, {order}");
-    let mut cells = vec![match timed {
-        true => vec!["", "count", "mean", "median", "p95", "worst", "sd"],
-        false => vec!["", "count"],
-    }];
-    let rows = report.agents.iter().take(AGENTS);
-    let rows: Vec<_> = rows.map(agent).collect();
-    cells.extend(
-        rows.iter()
-            .map(|row| row.iter().map(String::as_str).collect()),
-    );
-    lines(out, &cells);
+    let _ = writeln!(out, "\nWhat would help");
+    for [reason, loses, command] in hints {
+        let _ = writeln!(out, "{}", printable(&reason));
+        let _ = writeln!(out, "  would be lost: {}", printable(&loses));
+        let _ = writeln!(out, "  {}", printable(&command));
+    }
 }
 
-fn agent(row: &AgentRow) -> Vec<String> {
-    let mut cells = vec![printable(&row.user_agent), row.connections.to_string()];
-    if let Some(cpu) = row.cpu {
-        cells.extend([cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits));
+fn table(out: &mut String, table: &Table) {
+    let _ = writeln!(out, "\n{}", table.title);
+    if !table.about.is_empty() {
+        let _ = writeln!(out, "{}", table.about);
     }
-    cells
+    let is_here = |place: &usize| !table.only_page.contains(&table.head[*place]);
+    let places: Vec<usize> = (0..table.head.len()).filter(is_here).collect();
+    let texts = places.iter().filter(|place| **place < table.texts).count();
+    let head = places.iter().map(|place| table.head[*place].to_owned());
+    let mut rows = vec![head.collect::<Vec<_>>()];
+    for row in table.rows.iter().take(table.most) {
+        rows.push(places.iter().map(|place| printable(&row[*place])).collect());
+    }
+    aligned(out, &rows, texts);
+    let more = table.rows.len().saturating_sub(table.most) as u64 + table.more;
+    if more > 0 {
+        let _ = writeln!(out, "and {more} more");
+    }
 }
 
 fn slots(out: &mut String, report: &Report) {
@@ -210,6 +217,11 @@ fn kind(row: &TypeRow, timed: bool) -> Vec<String> {
 
 /// Writes a table with aligned columns: the first to the left, the others to the right.
 pub(crate) fn lines<S: AsRef<str>>(out: &mut String, rows: &[impl AsRef<[S]>]) {
+    aligned(out, rows, 1);
+}
+
+/// The same with `texts` columns to the left.
+fn aligned<S: AsRef<str>>(out: &mut String, rows: &[impl AsRef<[S]>], texts: usize) {
     let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {
@@ -222,9 +234,10 @@ pub(crate) fn lines<S: AsRef<str>>(out: &mut String, rows: &[impl AsRef<[S]>]) {
         let mut line = String::new();
         for (place, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
             let cell = cell.as_ref();
-            let _ = match place {
-                0 => write!(line, "{cell:<width$}"),
-                _ => write!(line, "  {cell:>width$}"),
+            let gap = if place == 0 { "" } else { "  " };
+            let _ = match place < texts {
+                true => write!(line, "{gap}{cell:<width$}"),
+                false => write!(line, "{gap}{cell:>width$}"),
             };
         }
         let _ = writeln!(out, "{}", line.trim_end());

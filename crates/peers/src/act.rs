@@ -1,0 +1,338 @@
+//! Rules by which costly peers are disconnected.
+//!
+//! Only inbound peers are ever chosen. As in [`hints`](crate::hints), a peer's cost excludes the
+//! transactions and blocks that it delivered.
+
+use crate::record::{ConnectionType, Time};
+use crate::tally::Tally;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::str::FromStr;
+
+const MINUTE: Time = 60_000_000;
+const HOUR: Time = 60 * MINUTE;
+
+/// Into how many parts the time of a rule is divided.
+const PARTS: u64 = 30;
+
+/// When a peer is disconnected. Parsed from `cost=2000,minutes=5,per-hour=3`; the last two have
+/// these values by default.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Disconnect a peer that costs more than this, in CPU microseconds per second: 100 to 1,000,000.
+    pub cost_us: f64,
+    /// On average over this time, in minutes: 1 to 60.
+    pub minutes: u64,
+    /// At most so many peers in an hour: 1 to 100.
+    pub per_hour: usize,
+}
+
+/// Why a text has no rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RulesError {
+    /// Not a list of `NAME=NUMBER`.
+    Form,
+    /// The cost is missing, or out of range.
+    Cost,
+    /// The minutes are out of range.
+    Minutes,
+    /// The number in an hour is out of range.
+    PerHour,
+}
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Form => "expected cost=US,minutes=M,per-hour=N, such as cost=2000,minutes=5,per-hour=3",
+            Self::Cost => "cost must be given, from 100 to 1000000 CPU microseconds per second",
+            Self::Minutes => "minutes must be from 1 to 60",
+            Self::PerHour => "per-hour must be from 1 to 100",
+        })
+    }
+}
+
+impl std::error::Error for RulesError {}
+
+impl FromStr for Rules {
+    type Err = RulesError;
+
+    fn from_str(text: &str) -> Result<Self, RulesError> {
+        let mut rules = Self {
+            cost_us: 0.0,
+            minutes: 5,
+            per_hour: 3,
+        };
+        for part in text.split(',') {
+            let (name, number) = part.split_once('=').ok_or(RulesError::Form)?;
+            match name.trim() {
+                "cost" => rules.cost_us = number.trim().parse().map_err(|_| RulesError::Cost)?,
+                "minutes" => {
+                    rules.minutes = number.trim().parse().map_err(|_| RulesError::Minutes)?;
+                }
+                "per-hour" => {
+                    rules.per_hour = number.trim().parse().map_err(|_| RulesError::PerHour)?;
+                }
+                _ => return Err(RulesError::Form),
+            }
+        }
+        match () {
+            () if !(100.0..=1e6).contains(&rules.cost_us) => Err(RulesError::Cost),
+            () if !(1..=60).contains(&rules.minutes) => Err(RulesError::Minutes),
+            () if !(1..=100).contains(&rules.per_hour) => Err(RulesError::PerHour),
+            () => Ok(rules),
+        }
+    }
+}
+
+/// A peer that the rules want disconnected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action {
+    /// The node's id of the peer.
+    pub peer: i64,
+    /// Its address.
+    pub address: String,
+    /// The figures that say so.
+    pub reason: String,
+}
+
+/// Applies rules to what is observed, window by window.
+#[derive(Debug)]
+pub struct Actor {
+    rules: Rules,
+    peers: BTreeMap<i64, Costs>,
+    /// When peers were chosen within the last hour.
+    acted: VecDeque<Time>,
+}
+
+/// The cost of a peer over the time of the rule.
+#[derive(Debug)]
+struct Costs {
+    address: String,
+    since: Time,
+    parts: VecDeque<Part>,
+    /// Whether it was chosen, so that it is not chosen again.
+    is_done: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    start: Time,
+    observed: Time,
+    cpu_ns: u64,
+}
+
+impl Actor {
+    /// An actor that has seen nothing.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            peers: BTreeMap::new(),
+            acted: VecDeque::new(),
+        }
+    }
+
+    /// The peers to disconnect after a window, which `tally` has just counted and which began at
+    /// `start`. Each is chosen once, the costliest first.
+    pub fn decide(&mut self, tally: &Tally, start: Time) -> Vec<Action> {
+        let Some((_, now)) = tally.times() else {
+            return Vec::new();
+        };
+        let over = self.rules.minutes * MINUTE;
+        let mut wanted = Vec::new();
+        let mut peers = BTreeMap::new();
+        for (number, peer) in tally.peers() {
+            let Some(known) = &peer.connection else {
+                continue;
+            };
+            if peer.gone().is_some() || known.kind != ConnectionType::Inbound {
+                continue;
+            }
+            let before = self.peers.remove(&number);
+            let mut costs = before
+                .filter(|before| before.address == known.address)
+                .unwrap_or_else(|| Costs {
+                    address: known.address.clone(),
+                    since: start,
+                    parts: VecDeque::new(),
+                    is_done: false,
+                });
+            let latest = &peer.latest;
+            let useful = latest.once_processed.cost.cpu_ns;
+            costs.add(
+                Part {
+                    start,
+                    observed: latest.observed,
+                    cpu_ns: latest.cpu_ns().saturating_sub(useful),
+                },
+                over,
+            );
+            let us = costs.us_per_second();
+            let is_long = now.saturating_sub(costs.since) >= over;
+            if is_long && us > self.rules.cost_us && !costs.is_done {
+                wanted.push((us, number));
+            }
+            peers.insert(number, costs);
+        }
+        self.peers = peers;
+        wanted.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let chosen = wanted.into_iter();
+        chosen
+            .filter_map(|(us, number)| self.choose(us, number, now))
+            .collect()
+    }
+
+    /// The action for a peer, unless there were too many within the hour.
+    fn choose(&mut self, us: f64, number: i64, now: Time) -> Option<Action> {
+        while let Some(oldest) = self.acted.front()
+            && now.saturating_sub(*oldest) >= HOUR
+        {
+            self.acted.pop_front();
+        }
+        if self.acted.len() >= self.rules.per_hour {
+            return None;
+        }
+        let costs = self.peers.get_mut(&number)?;
+        costs.is_done = true;
+        self.acted.push_back(now);
+        Some(Action {
+            peer: number,
+            address: costs.address.clone(),
+            reason: format!(
+                "{us:.0} us/s over {} minutes beyond the transactions and blocks that it \
+                 delivered, more than {}",
+                self.rules.minutes, self.rules.cost_us
+            ),
+        })
+    }
+}
+
+impl Costs {
+    /// Adds a window, and forgets what is older than `over`.
+    fn add(&mut self, window: Part, over: Time) {
+        match self.parts.back_mut() {
+            Some(last) if window.start.saturating_sub(last.start) < over / PARTS => {
+                last.observed = last.observed.saturating_add(window.observed);
+                last.cpu_ns = last.cpu_ns.saturating_add(window.cpu_ns);
+            }
+            _ => self.parts.push_back(window),
+        }
+        while let Some(first) = self.parts.front()
+            && window.start.saturating_sub(first.start) > over
+        {
+            self.parts.pop_front();
+        }
+    }
+
+    fn us_per_second(&self) -> f64 {
+        let [mut observed, mut cpu_ns] = [0_u64; 2];
+        for part in &self.parts {
+            observed = observed.saturating_add(part.observed);
+            cpu_ns = cpu_ns.saturating_add(part.cpu_ns);
+        }
+        match observed {
+            0 => 0.0,
+            observed => cpu_ns as f64 * 1e3 / observed as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Calls, Connection, Cost, Event, Record};
+
+    const SECOND: Time = 1_000_000;
+
+    #[test]
+    fn rules_are_read_and_bounded() {
+        let rules: Rules = "cost=2000,minutes=7,per-hour=1".parse().unwrap();
+        assert_eq!((rules.cost_us, rules.minutes, rules.per_hour), (2000.0, 7, 1));
+        let rules: Rules = "cost=100".parse().unwrap();
+        assert_eq!((rules.minutes, rules.per_hour), (5, 3));
+        for (text, error) in [
+            ("", RulesError::Form),
+            ("2000", RulesError::Form),
+            ("price=2000", RulesError::Form),
+            ("minutes=5", RulesError::Cost),
+            ("cost=nan", RulesError::Cost),
+            ("cost=99", RulesError::Cost),
+            ("cost=2000,minutes=0", RulesError::Minutes),
+            ("cost=2000,minutes=61", RulesError::Minutes),
+            ("cost=2000,per-hour=0", RulesError::PerHour),
+        ] {
+            assert_eq!(text.parse::<Rules>(), Err(error), "{text}");
+        }
+    }
+
+    /// Three inbound peers and an outbound one cost `us` microseconds in each second.
+    fn window(tally: &mut Tally, start: Time, us: &[u64; 4]) {
+        for (peer, us) in (0..).zip(us) {
+            let kind = match peer {
+                3 => ConnectionType::OutboundFullRelay,
+                _ => ConnectionType::Inbound,
+            };
+            let connection = Connection {
+                address: format!("192.0.2.{peer}:8333"),
+                kind,
+                network: None,
+                transport: None,
+                relay: Some(true),
+                user_agent: None,
+                since: Some(0),
+            };
+            let cost = Cost {
+                wall_ns: 0,
+                cpu_ns: us * 1000,
+            };
+            let time = start + SECOND;
+            for event in [
+                Event::Connected { peer, connection },
+                Event::Calls {
+                    peer,
+                    receiving: Calls { count: 1, cost },
+                    sending: Calls::default(),
+                },
+            ] {
+                tally.add(&Record { time, event });
+            }
+        }
+        tally.add(&Record {
+            time: start + SECOND,
+            event: Event::Window {
+                start,
+                lost: 0,
+                probes_ns: 0,
+                stolen_ns: 0,
+            },
+        });
+    }
+
+    #[test]
+    fn only_a_lasting_cost_of_an_inbound_peer_counts() {
+        let mut actor = Actor::new("cost=2000,minutes=2,per-hour=1".parse().unwrap());
+        let mut tally = Tally::new();
+        let mut chosen = Vec::new();
+        for second in 0..300 {
+            // Peer 0 is costly all the time, peer 1 for a moment, peer 2 from a later time on.
+            let one = if second == 100 { 90_000 } else { 100 };
+            let two = if second >= 110 { 8000 } else { 0 };
+            window(&mut tally, second * SECOND, &[3000, one, two, 9000]);
+            for action in actor.decide(&tally, second * SECOND) {
+                chosen.push((second, action.peer));
+            }
+        }
+        // At most one in an hour.
+        assert_eq!(chosen, [(119, 0)]);
+        // The next one after that hour, although all are costly then.
+        for second in 300..5000 {
+            window(&mut tally, second * SECOND, &[3000, 5000, 8000, 9000]);
+            for action in actor.decide(&tally, second * SECOND) {
+                assert!(action.reason.contains("more than 2000"), "{action:?}");
+                chosen.push((second, action.peer));
+            }
+        }
+        assert_eq!(chosen, [(119, 0), (119 + 3600, 2)]);
+    }
+}

@@ -1,0 +1,509 @@
+//! Blocks: which peer announces and delivers them, how long that takes, and who stalls.
+//!
+//! The messages about blocks say what happened: a peer announces a block (`inv`, `headers`,
+//! `cmpctblock`), the node requests it or the part that it lacks (`getdata`, `getblocktxn`), the
+//! peer delivers (`block`, `blocktxn`), and the node connects it to its chain. A peer stalls if a
+//! request has been unanswered for [`STALL`] and the node still needs the block.
+//!
+//! Memory: [`MAX_BLOCKS`] blocks that the node wanted, and [`MAX_PENDING`] announced ones for each
+//! peer, since a peer can invent hashes.
+
+use crate::record::{BlockStep, Time};
+use crate::statistics::Distribution;
+use packetlane_p2p::payload::{BlockHash, InventoryType, block_hash};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long a request may be unanswered before the peer counts as stalling, in microseconds. A
+/// block of 2 MB takes that long at 200 kB/s.
+pub const STALL: Time = 10_000_000;
+
+/// Maximum number of blocks that are kept one by one: two weeks.
+pub const MAX_BLOCKS: usize = 2016;
+
+/// Maximum number of blocks, announced by one peer first, that the node has not asked for.
+pub const MAX_PENDING: usize = 16;
+
+/// Maximum number of ended stalls that are kept one by one.
+pub const MAX_STALLS: usize = 100;
+
+/// Maximum number of requests that are kept for a block. Bitcoin Core has at most three at a time.
+const MAX_REQUESTS: usize = 16;
+
+/// Maximum number of blocks that a peer owes. Bitcoin Core asks a peer for at most 16 at a time.
+const MAX_OPEN: usize = 64;
+
+/// Maximum number of headers in an announcement. More of them synchronize, and announce nothing.
+const MAX_ANNOUNCED: u8 = 8;
+
+/// Length of an inventory entry, of a header with its count of transactions, and of a hash.
+const ENTRY_LEN: usize = 36;
+const HEADER_LEN: usize = 81;
+const HASH_LEN: usize = 32;
+
+/// The blocks that a message is about, and what it does for them. `received` is false for a message
+/// that the node sends, `bytes` is the payload's length, and `start` is the payload or the start of
+/// it. Empty for other messages, and for those that are malformed.
+#[must_use]
+pub fn steps(
+    received: bool,
+    message_type: &str,
+    bytes: u64,
+    start: &[u8],
+) -> Vec<(BlockHash, BlockStep)> {
+    let start = &start[..start.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+    let headed = |step| {
+        let hash = block_hash(start).ok()?;
+        Some(vec![(hash, step)])
+    };
+    let hashed = |step| {
+        let hash = start.first_chunk::<HASH_LEN>()?;
+        Some(vec![(BlockHash(*hash), step)])
+    };
+    let found = match (received, message_type) {
+        (true, "inv") => inventory(start, BlockStep::Inv),
+        (false, "getdata") => inventory(start, BlockStep::Requested),
+        (true, "headers") => headers(start, bytes),
+        (true, "cmpctblock") => headed(BlockStep::Compact),
+        (true, "block") => headed(BlockStep::Delivered),
+        (true, "blocktxn") => hashed(BlockStep::DeliveredMissing),
+        (false, "getblocktxn") => {
+            compact_size(start.get(HASH_LEN..).unwrap_or_default()).and_then(|missing| {
+                hashed(BlockStep::RequestedMissing(missing))
+            })
+        }
+        _ => None,
+    };
+    found.unwrap_or_default()
+}
+
+/// The blocks in an inventory: as many as `start` holds.
+fn inventory(start: &[u8], step: BlockStep) -> Option<Vec<(BlockHash, BlockStep)>> {
+    const BLOCKS: [InventoryType; 3] = [
+        InventoryType::BLOCK,
+        InventoryType::WITNESS_BLOCK,
+        InventoryType::COMPACT_BLOCK,
+    ];
+    let (count, entries) = start.split_first()?;
+    let entries = entries.as_chunks::<ENTRY_LEN>().0.iter();
+    let block = |entry: &[u8; ENTRY_LEN]| {
+        let (kind, hash) = entry.split_first_chunk()?;
+        let kind = InventoryType(u32::from_le_bytes(*kind));
+        let hash = BlockHash(*hash.first_chunk()?);
+        BLOCKS.contains(&kind).then_some((hash, step))
+    };
+    // A count of 253 or more has more bytes; such a message is about transactions.
+    let count = usize::from(*count).min(252);
+    Some(entries.take(count).filter_map(block).collect())
+}
+
+fn headers(start: &[u8], bytes: u64) -> Option<Vec<(BlockHash, BlockStep)>> {
+    let (&count, headers) = start.split_first()?;
+    if count > MAX_ANNOUNCED || bytes != 1 + u64::from(count) * HEADER_LEN as u64 {
+        return None;
+    }
+    let headers = headers.as_chunks::<HEADER_LEN>().0.iter();
+    let hash = |header: &[u8; HEADER_LEN]| Some((block_hash(header).ok()?, BlockStep::Headers));
+    Some(headers.filter_map(hash).collect())
+}
+
+/// A count as Bitcoin encodes it, up to 32 bits.
+fn compact_size(bytes: &[u8]) -> Option<u64> {
+    match *bytes {
+        [0xfd, a, b, ..] => Some(u16::from_le_bytes([a, b]).into()),
+        [0xfe, a, b, c, d, ..] => Some(u32::from_le_bytes([a, b, c, d]).into()),
+        [small @ 0..0xfd, ..] => Some(small.into()),
+        _ => None,
+    }
+}
+
+/// The first announcement of a block, or a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct By {
+    /// The node's id of the peer.
+    pub peer: i64,
+    /// When.
+    pub time: Time,
+    /// How.
+    pub step: BlockStep,
+}
+
+/// A request of the node for a block, or for a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The peer and the time. The step is one of the two requests.
+    pub by: By,
+    /// When it ended: by an answer, because the block came from elsewhere, or because the peer left.
+    pub ended: Option<Time>,
+}
+
+/// A block that the node has requested, or that was announced to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Its height, once it is connected.
+    pub height: Option<u64>,
+    /// The first announcement.
+    pub announced: Option<By>,
+    /// How many announcements came before it was connected.
+    pub announcements: u64,
+    /// The node's requests, in order of time.
+    pub requests: Vec<Request>,
+    /// The first `cmpctblock`.
+    pub compact: Option<By>,
+    /// The message that completed it.
+    pub delivered: Option<By>,
+    /// When it was connected.
+    pub connected: Option<Time>,
+    /// Whether the node wanted it, so that it is among the [`MAX_BLOCKS`].
+    wanted: bool,
+}
+
+impl Block {
+    /// The transactions that its compact form lacked. `None` if it came whole, or is incomplete.
+    #[must_use]
+    pub fn missing(&self) -> Option<u64> {
+        let by = self.delivered.filter(|by| by.step != BlockStep::Delivered)?;
+        let missing = self.requests.iter().filter(|one| one.by.peer == by.peer);
+        let missing = missing.filter_map(|one| match one.by.step {
+            BlockStep::RequestedMissing(count) => Some(count),
+            _ => None,
+        });
+        Some(missing.last().unwrap_or_default())
+    }
+
+    /// How long it took from its first announcement until it was connected, in microseconds.
+    #[must_use]
+    pub fn took(&self) -> Option<Time> {
+        Some(self.connected?.saturating_sub(self.announced?.time))
+    }
+}
+
+/// A request that was unanswered for longer than [`STALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The block.
+    pub block: BlockHash,
+    /// Its height, if it is connected by now.
+    pub height: Option<u64>,
+    /// The node's id of the peer.
+    pub peer: i64,
+    /// When the node asked.
+    pub since: Time,
+    /// When it ended. `None` if the node still waits.
+    pub ended: Option<Time>,
+}
+
+/// What a peer has done for blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Blocks that it announced before they were connected.
+    pub announced: u64,
+    /// Blocks that it was the first to announce.
+    pub first: u64,
+    /// When it was last the first.
+    pub last_first: Option<Time>,
+    /// Blocks that it delivered.
+    pub delivered: u64,
+    /// Requests that it answered, and how long that took in total, in microseconds.
+    pub answered: u64,
+    /// See [`Given::answered`].
+    pub answering: Time,
+    /// Its stalls that have ended, and how long they took in total, in microseconds.
+    pub stalls: u64,
+    /// See [`Given::stalls`].
+    pub stalled: Time,
+    /// Blocks it announced first that the node has not asked for.
+    pending: VecDeque<BlockHash>,
+    /// Blocks that it owes.
+    open: Vec<BlockHash>,
+}
+
+/// How the connected blocks came.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    /// Connected blocks.
+    pub connected: u64,
+    /// Of these, those that came as `cmpctblock`.
+    pub compact: u64,
+    /// Of these, those that lacked no transaction.
+    pub complete: u64,
+    /// Transactions that the others lacked.
+    pub missing: u64,
+    /// Transactions in all that came as `cmpctblock`.
+    pub transactions: u64,
+    /// Microseconds from the first announcement until a block was connected, where there was one.
+    pub took: Distribution,
+    /// Nanoseconds that connecting a block took, without fetching it.
+    pub connecting: Distribution,
+    /// Ended stalls.
+    pub stalls: u64,
+    /// Their length in total, in microseconds.
+    pub stalled: Time,
+}
+
+/// All blocks that were seen.
+#[derive(Clone, Debug, Default)]
+pub struct Blocks {
+    known: BTreeMap<BlockHash, Block>,
+    /// The blocks that the node wanted, in order of time.
+    wanted: VecDeque<BlockHash>,
+    given: BTreeMap<i64, Given>,
+    stalls: VecDeque<Stall>,
+    sums: Sums,
+    /// The first announcement of the block that was connected last.
+    last_first: Option<By>,
+}
+
+impl Blocks {
+    /// How the connected blocks came.
+    #[must_use]
+    pub fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    /// The blocks that the node wanted, the latest first.
+    pub fn latest(&self) -> impl Iterator<Item = (BlockHash, &Block)> {
+        let wanted = self.wanted.iter().rev();
+        wanted.filter_map(|hash| Some((*hash, self.known.get(hash)?)))
+    }
+
+    /// What a connected peer has given so far.
+    #[must_use]
+    pub fn given(&self, peer: i64) -> Given {
+        self.given.get(&peer).cloned().unwrap_or_default()
+    }
+
+    /// The first announcement of the block that was connected last.
+    #[must_use]
+    pub fn last_first(&self) -> Option<By> {
+        self.last_first
+    }
+
+    /// Stalls that have ended: the latest, in order of time.
+    pub fn stalls(&self) -> impl Iterator<Item = Stall> {
+        self.stalls.iter().copied()
+    }
+
+    /// Requests that are unanswered at `now` and have been for [`STALL`], of blocks that the node
+    /// still needs. The longest first.
+    #[must_use]
+    pub fn stalling(&self, now: Time) -> Vec<Stall> {
+        let owed = |(&peer, given): (&i64, &Given)| {
+            let blocks = given.open.iter();
+            let oldest = |hash: &BlockHash| {
+                let requests = self.known.get(hash)?.requests.iter();
+                let mut open = requests.filter(|one| one.ended.is_none() && one.by.peer == peer);
+                let since = open.next()?.by.time;
+                (now.saturating_sub(since) >= STALL).then_some(Stall {
+                    block: *hash,
+                    height: None,
+                    peer,
+                    since,
+                    ended: None,
+                })
+            };
+            blocks.filter_map(oldest).collect::<Vec<_>>()
+        };
+        let mut stalls: Vec<Stall> = self.given.iter().flat_map(owed).collect();
+        stalls.sort_by_key(|stall| stall.since);
+        stalls
+    }
+
+    /// Adds a message.
+    pub(crate) fn message(&mut self, hash: BlockHash, by: By) {
+        match by.step {
+            BlockStep::Inv | BlockStep::Headers | BlockStep::Compact => self.announced(hash, by),
+            BlockStep::Requested | BlockStep::RequestedMissing(_) => {
+                let block = self.want(hash);
+                if block.connected.is_some() || block.requests.len() >= MAX_REQUESTS {
+                    return;
+                }
+                block.requests.push(Request { by, ended: None });
+                let open = &mut self.given.entry(by.peer).or_default().open;
+                if open.len() < MAX_OPEN && !open.contains(&hash) {
+                    open.push(hash);
+                }
+            }
+            BlockStep::Delivered | BlockStep::DeliveredMissing => {
+                self.answered(hash, by);
+                let block = self.want(hash);
+                if block.delivered.is_none() {
+                    block.delivered = Some(by);
+                    self.given.entry(by.peer).or_default().delivered += 1;
+                }
+            }
+        }
+    }
+
+    fn announced(&mut self, hash: BlockHash, by: By) {
+        if by.step == BlockStep::Compact {
+            self.answered(hash, by);
+        }
+        let is_new = !self.known.contains_key(&hash);
+        let block = self.known.entry(hash).or_default();
+        if block.connected.is_some() {
+            return;
+        }
+        block.announcements += 1;
+        if block.announced.is_none() {
+            block.announced = Some(by);
+        }
+        if by.step == BlockStep::Compact && block.compact.is_none() {
+            block.compact = Some(by);
+        }
+        let given = self.given.entry(by.peer).or_default();
+        given.announced += 1;
+        if !is_new {
+            return;
+        }
+        given.pending.push_back(hash);
+        if given.pending.len() > MAX_PENDING
+            && let Some(oldest) = given.pending.pop_front()
+            && self.known.get(&oldest).is_some_and(|block| !block.wanted)
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// The block, which the node wants. Its first announcement counts from now on.
+    fn want(&mut self, hash: BlockHash) -> &mut Block {
+        let known = self.known.entry(hash).or_default();
+        if !std::mem::replace(&mut known.wanted, true) {
+            if let Some(first) = known.announced {
+                let given = self.given.entry(first.peer).or_default();
+                given.first += 1;
+                given.last_first = Some(first.time);
+                given.pending.retain(|pending| *pending != hash);
+            }
+            self.wanted.push_back(hash);
+            if self.wanted.len() > MAX_BLOCKS
+                && let Some(oldest) = self.wanted.pop_front()
+            {
+                self.known.remove(&oldest);
+            }
+        }
+        self.known.entry(hash).or_default()
+    }
+
+    /// Ends the requests that a message answers.
+    fn answered(&mut self, hash: BlockHash, by: By) {
+        let answers = |asked: BlockStep| match by.step {
+            BlockStep::DeliveredMissing => matches!(asked, BlockStep::RequestedMissing(_)),
+            BlockStep::Compact => asked == BlockStep::Requested,
+            _ => true,
+        };
+        let ended = self.end(hash, by.time, |one| {
+            one.peer == by.peer && answers(one.step)
+        });
+        if let Some(first) = ended.first() {
+            let given = self.given.entry(by.peer).or_default();
+            given.answered += 1;
+            given.answering = given
+                .answering
+                .saturating_add(by.time.saturating_sub(first.time));
+        }
+    }
+
+    /// Ends the unanswered requests for a block that `which` accepts, and returns them.
+    fn end(&mut self, hash: BlockHash, time: Time, which: impl Fn(&By) -> bool) -> Vec<By> {
+        let mut ended = Vec::new();
+        let Some(block) = self.known.get_mut(&hash) else {
+            return ended;
+        };
+        let height = block.height;
+        for request in &mut block.requests {
+            if request.ended.is_none() && which(&request.by) {
+                request.ended = Some(time);
+                ended.push(request.by);
+            }
+        }
+        let still = |peer| {
+            let mut requests = block.requests.iter();
+            requests.any(|one| one.ended.is_none() && one.by.peer == peer)
+        };
+        for by in &ended {
+            let given = self.given.entry(by.peer).or_default();
+            if !still(by.peer) {
+                given.open.retain(|open| *open != hash);
+            }
+            let length = time.saturating_sub(by.time);
+            if length < STALL {
+                continue;
+            }
+            given.stalls += 1;
+            given.stalled = given.stalled.saturating_add(length);
+            self.sums.stalls += 1;
+            self.sums.stalled = self.sums.stalled.saturating_add(length);
+            if self.stalls.len() == MAX_STALLS {
+                self.stalls.pop_front();
+            }
+            self.stalls.push_back(Stall {
+                block: hash,
+                height,
+                peer: by.peer,
+                since: by.time,
+                ended: Some(time),
+            });
+        }
+        ended
+    }
+
+    /// Adds a block that the node has connected.
+    pub(crate) fn connected(
+        &mut self,
+        hash: BlockHash,
+        time: Time,
+        height: u64,
+        transactions: u64,
+        took_ns: u64,
+    ) {
+        let block = self.want(hash);
+        if block.connected.is_some() {
+            // Again, after a reorganization.
+            return;
+        }
+        block.height = Some(height);
+        block.connected = Some(time);
+        if block.delivered.is_none()
+            && let Some(compact) = block.compact
+        {
+            block.delivered = Some(compact);
+            self.given.entry(compact.peer).or_default().delivered += 1;
+        }
+        // A height is known from here on.
+        let _ = self.end(hash, time, |_| true);
+        let Some(block) = self.known.get(&hash) else {
+            return;
+        };
+        let sums = &mut self.sums;
+        sums.connected += 1;
+        sums.connecting.add(took_ns as f64, 1.0);
+        if let Some(took) = block.took() {
+            sums.took.add(took as f64, 1.0);
+        }
+        if let Some(missing) = block.missing() {
+            sums.compact += 1;
+            sums.complete += u64::from(missing == 0);
+            sums.missing = sums.missing.saturating_add(missing);
+            sums.transactions = sums.transactions.saturating_add(transactions);
+        }
+        if block.announced.is_some() {
+            self.last_first = block.announced;
+        }
+    }
+
+    /// Removes a peer that has left, and returns what it gave. The node asks others for what it
+    /// owed.
+    pub(crate) fn left(&mut self, peer: i64, time: Time) -> Given {
+        let open = self.given.get(&peer).map(|given| given.open.clone());
+        for hash in open.unwrap_or_default() {
+            let _ = self.end(hash, time, |by| by.peer == peer);
+        }
+        let given = self.given.remove(&peer).unwrap_or_default();
+        for hash in &given.pending {
+            if self.known.get(hash).is_some_and(|block| !block.wanted) {
+                self.known.remove(hash);
+            }
+        }
+        given
+    }
+}
