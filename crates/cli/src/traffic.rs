@@ -33,13 +33,18 @@ pub(crate) struct Traffic {
     /// Number of peers that speak v2
     #[arg(long, value_name = "N", default_value_t = 0)]
     v2: usize,
-    /// Kinds of peers and their weights: full-relay, block-relay-only, silent, slow, churning
+    /// Kinds of peers and their weights: full-relay, block-relay-only, silent, slow, churning,
+    /// stalling
     #[arg(
         long,
         value_name = "KIND=WEIGHT,...",
         default_value = "full-relay=4,block-relay-only=3,silent=1,slow=1,churning=1"
     )]
     kinds: Mix,
+    /// Make one of the peers stall: it announces each new block first and never delivers it, so the
+    /// node waits for it (regtest)
+    #[arg(long)]
+    stall: bool,
     /// Duration in seconds, at most a day
     #[arg(long = "for", value_name = "SECONDS", default_value = "60", value_parser = args::seconds)]
     duration: Duration,
@@ -125,6 +130,7 @@ pub(crate) async fn run(arguments: Traffic, stop: Stop) -> Result<(), CommandErr
         v1: arguments.v1,
         v2: arguments.v2,
         mix: arguments.kinds,
+        stall: arguments.stall,
         duration: arguments.duration,
         rates,
         block_every: block_every.unwrap_or(Duration::from_secs_f64(BLOCK_EVERY / arguments.factor)),

@@ -4,7 +4,7 @@ use crate::chain::{Chain, Mined};
 use crate::connection::{ConnectionError, Reader, Transport, Writer, open};
 use crate::options::TrafficError;
 use crate::payload;
-use bitcoin::BlockHash;
+use bitcoin::block::Header;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
 use packetlane::bitcoin::message::MessageType;
@@ -77,10 +77,12 @@ impl Control {
     }
 
     /// Whether `tip` is the tip of the node's best chain.
-    pub(crate) async fn has(&mut self, tip: BlockHash) -> Result<bool, ConnectionError> {
-        self.send(GETHEADERS, &payload::getheaders(&[tip])).await?;
-        // A node that does not know the block returns headers from the start of its chain.
-        Ok(self.wait_for(HEADERS).await? == [0])
+    pub(crate) async fn has(&mut self, tip: &Header) -> Result<bool, ConnectionError> {
+        // Asked for the headers after `tip`, a node that has only its header would return none, too.
+        let question = payload::getheaders(&[tip.prev_blockhash]);
+        self.send(GETHEADERS, &question).await?;
+        let answer = self.wait_for(HEADERS).await?;
+        Ok(payload::decode_headers(&answer).as_deref() == Some(&[*tip]))
     }
 
     async fn send(

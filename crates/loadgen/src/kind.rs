@@ -17,16 +17,20 @@ pub enum Kind {
     Slow,
     /// Like [`Kind::FullRelay`], but disconnects after 10 seconds on average and reconnects.
     Churning,
+    /// Like [`Kind::FullRelay`], but announces each new block before the others do and never
+    /// delivers it, so the node requests the block from this peer and waits.
+    Stalling,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::FullRelay,
         Self::BlockRelayOnly,
         Self::Silent,
         Self::Slow,
         Self::Churning,
+        Self::Stalling,
     ];
 
     /// The name on the command line and in tables.
@@ -38,18 +42,28 @@ impl Kind {
             Self::Silent => "silent",
             Self::Slow => "slow",
             Self::Churning => "churning",
+            Self::Stalling => "stalling",
         }
     }
 
     /// Whether it relays transactions.
     #[must_use]
     pub const fn relays_transactions(self) -> bool {
-        matches!(self, Self::FullRelay | Self::Slow | Self::Churning)
+        matches!(
+            self,
+            Self::FullRelay | Self::Slow | Self::Churning | Self::Stalling
+        )
     }
 
     /// Whether it announces new blocks. Not a slow peer: the node would wait for the block.
     #[must_use]
     pub const fn announces_blocks(self) -> bool {
+        self.delivers_blocks() || matches!(self, Self::Stalling)
+    }
+
+    /// Whether it delivers the new blocks that it announces.
+    #[must_use]
+    pub const fn delivers_blocks(self) -> bool {
         matches!(
             self,
             Self::FullRelay | Self::BlockRelayOnly | Self::Churning
@@ -68,8 +82,9 @@ impl fmt::Display for Kind {
 pub struct Mix([u16; Kind::ALL.len()]);
 
 impl Mix {
-    /// Four full-relay peers for three block-relay-only peers and one of each other kind.
-    pub const DEFAULT: Self = Self([4, 3, 1, 1, 1]);
+    /// Four full-relay peers for three block-relay-only peers and one of each other kind, except
+    /// stalling.
+    pub const DEFAULT: Self = Self([4, 3, 1, 1, 1, 0]);
 
     /// Distributes `count` peers over the kinds. Any number of first peers matches the weights to
     /// within one.
@@ -161,12 +176,13 @@ mod tests {
             first.iter().filter(|&&kind| kind == Kind::Silent).count(),
             1
         );
-        let all: Mix = "full-relay,block-relay-only,silent,slow,churning"
+        let all: Mix = "full-relay,block-relay-only,silent,slow,churning,stalling"
             .parse()
             .unwrap();
-        let mut five = all.deal(5);
-        five.sort();
-        assert_eq!(five, Kind::ALL);
+        let mut six = all.deal(6);
+        six.sort();
+        assert_eq!(six, Kind::ALL);
+        assert!(!Mix::DEFAULT.deal(100).contains(&Kind::Stalling));
         assert!(mix.deal(0).is_empty());
     }
 

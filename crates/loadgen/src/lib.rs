@@ -59,7 +59,7 @@ pub struct Outcome {
     /// How long the load ran.
     pub took: Duration,
     /// The height of the chain at the end, and whether the node has the same tip. `None` without
-    /// blocks, after a stop, or if the node is gone.
+    /// blocks, after a stop, if no peer delivers blocks, or if the node is gone.
     pub tip: Option<(usize, bool)>,
 }
 
@@ -89,20 +89,16 @@ pub async fn run(
         control.read_chain(&mut chain).await?;
         let first = chain.start(unix_time())?;
         control.send_blocks(&first).await?;
-        if !control.has(chain.tip().block_hash()).await? {
+        if !control.has(chain.tip()).await? {
             return Err(TrafficError::BlocksRejected);
         }
     }
     drop(control);
 
-    let v1 = options.mix.deal(options.v1).into_iter();
-    let v2 = options.mix.deal(options.v2).into_iter();
-    let peers: Vec<_> = v1
-        .map(|kind| (kind, Transport::V1))
-        .chain(v2.map(|kind| (kind, Transport::V2)))
-        .collect();
+    let peers = peers_of(options);
     let count = |is: fn(Kind) -> bool| peers.iter().filter(|(kind, _)| is(*kind)).count();
     let announcing = count(Kind::announces_blocks);
+    let delivering = count(Kind::delivers_blocks);
     let (announce, new_block) = watch::channel(());
     let load = Arc::new(Load {
         address,
@@ -112,6 +108,7 @@ pub async fn run(
         rates: options.rates.clone(),
         relaying: count(Kind::relays_transactions),
         talking: count(|kind| kind != Kind::Silent),
+        stalling: count(|kind| kind == Kind::Stalling) > 0,
         makes_blocks,
         new_block,
         world: Mutex::new(World {
@@ -122,8 +119,12 @@ pub async fn run(
 
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
+    let mut stalling = Vec::new();
     for (index, (kind, transport)) in (0..).zip(peers) {
-        tasks.spawn(peer::live(Arc::clone(&load), kind, transport, index));
+        let task = tasks.spawn(peer::live(Arc::clone(&load), kind, transport, index));
+        if kind == Kind::Stalling {
+            stalling.push(task);
+        }
     }
     if makes_blocks && load.relaying > 0 {
         tasks.spawn(make_transactions(Arc::clone(&load)));
@@ -153,13 +154,34 @@ pub async fn run(
     let took = begun.elapsed();
     // Take the counts before the peers disconnect.
     let totals = load.world().totals.clone();
+    // Without the stalling peers, the node gets the blocks that they stalled from the others.
+    for task in stalling {
+        task.abort();
+    }
     // After a stop, do not wait for the node.
-    let tip = match makes_blocks && in_time {
+    let tip = match makes_blocks && in_time && (announcing == 0 || delivering > 0) {
         true => final_tip(&load).await,
         false => None,
     };
     tasks.shutdown().await;
     Ok(Outcome { totals, took, tip })
+}
+
+/// The kinds and transports of the peers.
+fn peers_of(options: &Options) -> Vec<(Kind, Transport)> {
+    let Options { v1, v2, mix, .. } = *options;
+    let (stall_v1, stall_v2) = match options.stall {
+        true if v1 > 0 => (1, 0),
+        true => (0, v2.min(1)),
+        false => (0, 0),
+    };
+    let of = |transport, count: usize, stalling: usize| {
+        let stalled = std::iter::repeat_n(Kind::Stalling, stalling);
+        let kinds = stalled.chain(mix.deal(count - stalling));
+        kinds.map(move |kind| (kind, transport))
+    };
+    let v1 = of(Transport::V1, v1, stall_v1);
+    v1.chain(of(Transport::V2, v2, stall_v2)).collect()
 }
 
 /// Checks whether the node has our tip, for a few seconds after the last block.
@@ -172,9 +194,9 @@ async fn final_tip(load: &Load) -> Option<(usize, bool)> {
         // Do not hold the lock while waiting for the node: blocks are still being made.
         let (height, tip) = {
             let world = load.world();
-            (world.chain.height(), world.chain.tip().block_hash())
+            (world.chain.height(), *world.chain.tip())
         };
-        let agrees = control.has(tip).await.ok()?;
+        let agrees = control.has(&tip).await.ok()?;
         if agrees || attempt == TRIES {
             return Some((height, agrees));
         }

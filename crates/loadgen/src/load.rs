@@ -19,6 +19,8 @@ pub(crate) struct Load {
     /// Number of peers that relay transactions, and of peers that send anything.
     pub(crate) relaying: usize,
     pub(crate) talking: usize,
+    /// Whether there is a [`Kind::Stalling`](crate::Kind::Stalling) peer.
+    pub(crate) stalling: bool,
     pub(crate) makes_blocks: bool,
     /// Changes with each block that we make.
     pub(crate) new_block: watch::Receiver<()>,

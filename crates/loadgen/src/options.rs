@@ -33,6 +33,9 @@ pub struct Options {
     pub v2: usize,
     /// The proportions of the kinds, for both transports.
     pub mix: Mix,
+    /// Whether one of the peers is [`Kind::Stalling`](crate::Kind::Stalling), whatever `mix` says:
+    /// the first over v1, or over v2 if there are none over v1.
+    pub stall: bool,
     /// How long to run.
     pub duration: Duration,
     /// What all peers together send.

@@ -52,6 +52,10 @@ const MAX_QUEUED: usize = 16 << 20;
 /// Mean delay from one of our blocks to a peer's announcement of it, in seconds.
 const ANNOUNCED_AFTER: f64 = 0.5;
 
+/// If a peer stalls blocks, the others announce a block at least this long after it is made, so that
+/// the node requests it from the stalling peer.
+const STALL_HEAD_START: Duration = Duration::from_secs(1);
+
 /// A slow peer requests a long block this often, in seconds: faster than it can read them.
 const SLOW_QUESTION: f64 = 5.0;
 
@@ -181,7 +185,7 @@ impl<'l> Session<'l> {
                     self.receive(message_type, payload);
                 }
                 Ok(()) = new_block.changed(), if self.ready && self.kind.announces_blocks() => {
-                    let next = Instant::now() + after(ANNOUNCED_AFTER, &mut self.rng);
+                    let next = Instant::now() + self.announcement_delay();
                     self.timers.retain(|timer| timer.act != Act::Announce);
                     self.timers.push(Timer { act: Act::Announce, mean: None, next });
                 }
@@ -200,6 +204,18 @@ impl<'l> Session<'l> {
                 return Err(ConnectionError::NotReading);
             }
         }
+    }
+
+    /// Time from one of our blocks to this peer's announcement of it.
+    fn announcement_delay(&mut self) -> Duration {
+        if self.kind == Kind::Stalling {
+            return Duration::ZERO;
+        }
+        let head_start = match self.load.stalling {
+            true => STALL_HEAD_START,
+            false => Duration::ZERO,
+        };
+        head_start + after(ANNOUNCED_AFTER, &mut self.rng)
     }
 
     /// Counts how the connection ended.
@@ -312,7 +328,7 @@ impl<'l> Session<'l> {
                 if self.node_has == Some(mined.hash) {
                     return None;
                 }
-                match self.wants_blocks {
+                match self.wants_blocks && self.kind.delivers_blocks() {
                     true => (CMPCTBLOCK, mined.compact.clone()),
                     // With a few previous headers, which other peers may not have announced yet.
                     false => (HEADERS, payload::headers(chain.last_headers(3))),
@@ -370,7 +386,7 @@ impl<'l> Session<'l> {
                     self.wants_blocks = send_compact;
                 }
             }
-            GETBLOCKTXN => self.answer_getblocktxn(&payload),
+            GETBLOCKTXN if self.kind != Kind::Stalling => self.answer_getblocktxn(&payload),
             _ => {}
         }
     }
@@ -458,6 +474,7 @@ impl<'l> Session<'l> {
                 _ => None,
             };
             match (mined, kind) {
+                (Some(_), _) if self.kind == Kind::Stalling => {}
                 (Some(mined), InventoryType::COMPACT_BLOCK) => {
                     self.send(CMPCTBLOCK, mined.compact.clone());
                 }

@@ -113,6 +113,7 @@ impl FakeNode {
             v1,
             v2,
             mix: mix.parse().unwrap(),
+            stall: false,
             duration: Duration::from_secs_f64(seconds),
             rates: rates(40.0),
             block_every: Duration::from_secs(1),
@@ -238,6 +239,7 @@ async fn run_for(options: &Options) -> Outcome {
     timeout(limit, ran).await.expect("it ends").unwrap()
 }
 
+/// All kinds but stalling.
 const EVERY: &str = "full-relay,block-relay-only,silent,slow,churning";
 
 #[tokio::test]
@@ -250,6 +252,10 @@ async fn each_kind_behaves_as_documented() {
 
     for kind in Kind::ALL {
         let seen = node.of(kind);
+        if kind == Kind::Stalling {
+            assert!(seen.is_empty());
+            continue;
+        }
         let open = seen.iter().filter(|seen| !seen.closed);
         assert!(
             open.count() <= 4 && seen.len() >= 4,
@@ -346,6 +352,38 @@ async fn a_slow_peer_reads_little() {
             "{kind}: {seen:?}"
         );
     }
+}
+
+/// The fake node requests a block from every peer that announces it.
+#[tokio::test]
+async fn a_stalling_peer_delivers_no_blocks() {
+    let node = FakeNode::start(false, 0).await;
+    let mut options = node.options(2, 1, "full-relay", 8.0);
+    options.stall = true;
+    options.block_every = Duration::from_secs(2);
+    let outcome = run_for(&options).await;
+    let types = |kind| outcome.totals.kinds[&kind].types.clone();
+    let [stalling, others] = [Kind::Stalling, Kind::FullRelay].map(types);
+    assert_eq!(
+        [Kind::Stalling, Kind::FullRelay].map(|kind| node.of(kind).len()),
+        [1, 2]
+    );
+    let sent = |types: &BTreeMap<MessageType, [Count; 2]>, message_type| {
+        let count = types.get(&message_type);
+        count.map_or(0, |[sent, _]| sent.messages)
+    };
+    assert!(outcome.totals.mined > 0);
+    assert!(sent(&stalling, HEADERS) > 0 && stalling[&GETDATA][1].messages > 0);
+    assert!(sent(&stalling, TX) > 0 && sent(&stalling, PONG) == 1);
+    for message_type in [BLOCK, CMPCTBLOCK, NOTFOUND] {
+        assert_eq!(sent(&stalling, message_type), 0, "{message_type}");
+    }
+    assert!(sent(&others, CMPCTBLOCK) > 0 && outcome.tip.is_some());
+
+    // Nobody delivers.
+    (options.v1, options.v2) = (0, 1);
+    options.duration = Duration::from_secs(1);
+    assert_eq!(run_for(&options).await.tip, None);
 }
 
 #[tokio::test]

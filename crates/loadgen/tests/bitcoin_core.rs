@@ -52,7 +52,7 @@ fn bitcoin_core_validates_and_relays() {
         let transport = peer["transport_protocol_type"].as_str().unwrap().to_owned();
         seen.entry((kind, transport)).or_default().push(peer);
     }
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Stalling) {
         for transport in ["v1", "v2"] {
             let peers = &seen[&(kind.name().to_owned(), transport.to_owned())];
             let least = if kind == Kind::Churning { 1 } else { 2 };
@@ -92,4 +92,42 @@ fn bitcoin_core_validates_and_relays() {
         .unwrap();
     let (end, agrees) = outcome.tip.unwrap();
     assert!(end > height + 100 && agrees);
+}
+
+/// The node requests each new block from the stalling peer and waits for it, until that peer leaves.
+#[test]
+fn bitcoin_core_waits_for_a_stalled_block() {
+    let Some(node) = Core::start("a stalled block on Bitcoin Core", Build::Plain) else {
+        return;
+    };
+    let mut options = options(
+        &node,
+        3,
+        "full-relay,block-relay-only",
+        Duration::from_secs(40),
+    );
+    options.stall = true;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    // Seconds in which the stalling peer, and any other, had blocks in flight.
+    let (mut stalled, mut others) = (0, 0);
+    let loaded = run(&options, std::future::pending(), |_| {
+        for peer in node.call("getpeerinfo").as_array().unwrap() {
+            let waits = !peer["inflight"].as_array().unwrap().is_empty();
+            match peer["subver"].as_str().unwrap().contains("stalling") {
+                true => stalled += u32::from(waits),
+                false => others += u32::from(waits),
+            }
+        }
+    });
+    let outcome = runtime.block_on(loaded).unwrap();
+    let totals = &outcome.totals;
+    println!("{stalled} s stalled, {others} s of others\n{totals}");
+    assert_eq!((totals.reached, others), (3, 0), "{totals}");
+    assert!(stalled >= 20 && totals.mined > 1, "{stalled} s\n{totals}");
+    let (height, agrees) = outcome.tip.unwrap();
+    assert!(agrees, "{totals}");
+    assert_eq!(node.call("getblockcount"), height);
 }

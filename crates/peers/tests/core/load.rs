@@ -22,6 +22,7 @@ pub(crate) fn options(node: &Core, peers: usize, kinds: &str, duration: Duration
         v1: peers / 2,
         v2: peers - peers / 2,
         mix: kinds.parse().unwrap(),
+        stall: false,
         duration,
         rates: rates.collect(),
         block_every: Duration::from_secs(8),
