@@ -51,6 +51,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 /// How often to check whether a block is needed.
 const BLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time until the first block of a load with a stalling peer, long enough for the peers to connect.
+const FIRST_STALLED_BLOCK: Duration = Duration::from_secs(3);
+
 /// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -223,12 +226,15 @@ async fn make_transactions(load: Arc<Load>) {
     }
 }
 
-/// Makes a block on average once per `every`, and whenever coins run out.
+/// Makes a block on average once per `every`, and whenever coins run out. If a peer stalls blocks,
+/// the first comes early, so that the node waits for most of the load.
 async fn make_blocks(load: Arc<Load>, every: Duration, announce: watch::Sender<()>) {
     // A random stream of its own, not that of the transactions.
     let mut rng = StdRng::seed_from_u64(!load.seed);
+    let mut first = load.stalling.then_some(FIRST_STALLED_BLOCK);
     loop {
-        let next = Instant::now() + rates::after(every.as_secs_f64(), &mut rng);
+        let random = rates::after(every.as_secs_f64(), &mut rng);
+        let next = Instant::now() + first.take().map_or(random, |first| first.min(random));
         while Instant::now() < next && !load.world().chain.needs_block() {
             sleep_until(next.min(Instant::now() + BLOCK_CHECK_INTERVAL)).await;
         }

@@ -126,7 +126,7 @@ fn bitcoin_core_waits_for_a_stalled_block() {
     let totals = &outcome.totals;
     println!("{stalled} s stalled, {others} s of others\n{totals}");
     assert_eq!((totals.reached, others), (3, 0), "{totals}");
-    assert!(stalled >= 20 && totals.mined > 1, "{stalled} s\n{totals}");
+    assert!(stalled >= 30 && totals.mined > 1, "{stalled} s\n{totals}");
     let (height, agrees) = outcome.tip.unwrap();
     assert!(agrees, "{totals}");
     assert_eq!(node.call("getblockcount"), height);
