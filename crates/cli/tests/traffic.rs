@@ -36,6 +36,7 @@ fn a_bad_argument_is_one_line() {
         ("127.0.0.1 --v1 1 --factor 10000", "too many"),
         ("127.0.0.1 --v1 1 --capture /nowhere", "/nowhere"),
         ("127.0.0.1:1 --v1 1", "cannot connect"),
+        ("127.0.0.1:1 --v1 3 --stall", "cannot connect"),
     ] {
         let finished = packetlane(&format!("traffic {arguments}")).finish();
         let line = finished.error_line();

@@ -71,6 +71,8 @@ pub(crate) struct Made {
     pub(crate) wtxid: Wtxid,
     /// Encoded as in a `tx` message.
     pub(crate) bytes: Vec<u8>,
+    /// In satoshis.
+    fee: u64,
     /// Whether the node has requested it, and whether it has announced it.
     pub(crate) fetched: AtomicBool,
     pub(crate) relayed: AtomicBool,
@@ -204,8 +206,9 @@ impl Chain {
         while let Some(coin) = self.coins.pop_front() {
             let outputs = (coin.value / COIN).clamp(1, OUTPUTS);
             let value = coin.value.saturating_sub(FEE_RATE * 50 * outputs) / outputs;
+            let fee = coin.value - outputs * value;
             let outputs = (0..outputs).map(|_| self.output(value)).collect();
-            let made = Made::new(self.spend(&[coin], outputs));
+            let made = Made::new(self.spend(&[coin], outputs), fee);
             self.waiting.push_back(Arc::new(made));
         }
         blocks.push(self.mine(now));
@@ -224,10 +227,9 @@ impl Chain {
             if weight > MAX_BLOCK_WEIGHT {
                 break;
             }
-            fees += FEE_RATE * made.bytes.len() as u64;
+            fees += made.fee;
             transactions.extend(self.waiting.pop_front());
         }
-        // A block may claim less than its fees. The first transactions pay more than assumed.
         let value = subsidy(height) + fees;
         let block = self.block(height, value, &transactions, now);
 
@@ -351,7 +353,8 @@ impl Chain {
             self.rng.fill_bytes(&mut bytes);
             outputs.push(data_output(bytes));
         }
-        let made = Arc::new(Made::new(self.spend(&coins, outputs)));
+        let fee = value - each * inputs as u64;
+        let made = Arc::new(Made::new(self.spend(&coins, outputs), fee));
         self.waiting.push_back(Arc::clone(&made));
         self.made.push_back(Arc::clone(&made));
         self.by_txid.insert(made.txid, Arc::clone(&made));
@@ -439,8 +442,9 @@ impl Chain {
 }
 
 impl Made {
-    fn new(transaction: Transaction) -> Self {
+    fn new(transaction: Transaction, fee: u64) -> Self {
         Self {
+            fee,
             txid: transaction.compute_txid(),
             wtxid: transaction.compute_wtxid(),
             bytes: serialize(&transaction),
@@ -564,7 +568,7 @@ mod tests {
                 .iter()
                 .map(|output| output.value.to_sat())
                 .sum();
-            assert!(paid <= subsidy(height) + fees);
+            assert_eq!(paid, subsidy(height) + fees);
             previous = block.header;
         }
     }
@@ -587,8 +591,7 @@ mod tests {
             assert!(error <= 87, "{length}: {}", made.bytes.len());
             assert!(length < 199 || error <= 8, "{length}: {}", made.bytes.len());
             assert_eq!(chain.by_wtxid(&made.wtxid).unwrap().txid, made.txid);
-            let fee = FEE_RATE * made.bytes.len() as u64;
-            assert!(fee > 0);
+            assert!(made.fee > 0);
         }
         assert_eq!(chain.made(), 8);
         let mined = chain.mine(NOW);
