@@ -703,7 +703,10 @@ fn a_node_that_was_chosen_is_named() {
 }
 
 /// The RPC's address identifies one of several nodes.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 #[test]
 fn probes_are_attached_to_the_node_that_serves_the_rpc() {
     let dir = TempDir::new("serving");
@@ -718,7 +721,10 @@ fn probes_are_attached_to_the_node_that_serves_the_rpc() {
 }
 
 /// The size of a program is up to its owner.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 #[test]
 fn a_program_of_3_gb_takes_no_memory() {
     let dir = TempDir::new("long-program");
@@ -744,7 +750,10 @@ fn a_program_of_3_gb_takes_no_memory() {
 }
 
 /// Root is not told to become root.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 #[test]
 fn a_process_that_is_not_a_node_is_named() {
     if !rustix::process::geteuid().is_root() {

@@ -1,5 +1,8 @@
 //! `packetlane peers` with probes on a program that imitates a node.
-#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 
 #[path = "../../peers/tests/fake/mod.rs"]
 mod fake;

@@ -9,7 +9,10 @@ pub mod file;
 pub mod hints;
 pub mod pace;
 pub mod plan;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 pub mod probes;
 mod process;
 pub mod published;

@@ -1,5 +1,8 @@
 //! Attaches probes to a program that measures itself, and compares the two results for each peer.
-#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 
 mod fake;
 mod machine;

@@ -1,5 +1,8 @@
 //! Probes on a stripped Bitcoin Core, built by `tools/core`.
-#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 
 mod core;
 mod machine;

@@ -1,6 +1,9 @@
 //! Failures of probes: each gives a one-line error or a count, and the node keeps running without a
 //! probe.
-#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 
 mod fake;
 mod machine;

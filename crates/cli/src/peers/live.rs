@@ -647,7 +647,10 @@ fn is_here(address: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 fn probes(process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
     match packetlane_peers::probes::Probes::attach(process) {
         Ok(probes) => Ok(Box::new(probes)),
@@ -656,7 +659,10 @@ fn probes(process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
     }
 }
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 fn probes(_process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
-    Err("probes need x86-64 Linux; use --rpc".into())
+    Err("probes need Linux on x86-64 or 64-bit ARM; use --rpc".into())
 }

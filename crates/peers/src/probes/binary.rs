@@ -8,12 +8,15 @@
 
 use super::arguments::{Argument, parse_arguments};
 use super::elf::{Elf, ElfError};
+use super::machine::{self, Machine};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Places in a node's executable, as file offsets.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
+    /// The CPU type that it is for.
+    pub(super) machine: &'static Machine,
     /// Start of the function that processes messages from a peer.
     pub(super) receiving: u64,
     /// Start of the function that sends to a peer.
@@ -51,13 +54,6 @@ const IN_RECEIVING: &str = "inbound_message";
 /// Maximum number of tracepoints. Bitcoin Core has 8 with names in [`WANTED`].
 pub(super) const MAX_TRACEPOINTS: usize = 63;
 
-/// Relocation type of pointers, `R_X86_64_RELATIVE`.
-const RELATIVE: u64 = 8;
-
-/// The first instruction of a function compiled with Intel CET. A probe on it makes the kernel
-/// single-step it, which takes twenty times as long as a probe on the next instruction.
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-
 /// Why the places were not found.
 #[derive(Debug)]
 pub(super) enum PlacesError {
@@ -80,6 +76,8 @@ pub(super) enum PlacesError {
     },
     /// The two functions were not found.
     Functions(&'static str),
+    /// For another CPU: an emulator runs it.
+    OtherMachine(&'static str),
 }
 
 impl fmt::Display for PlacesError {
@@ -111,6 +109,11 @@ impl fmt::Display for PlacesError {
                 f,
                 "the functions that the message thread calls for each peer were not found: {why}"
             ),
+            Self::OtherMachine(name) => write!(
+                f,
+                "it is for {name}, and this program is for {}",
+                machine::THIS.name
+            ),
         }
     }
 }
@@ -126,6 +129,15 @@ impl From<ElfError> for PlacesError {
 /// The executable of a running process. Readable even if the file was replaced since.
 pub(super) fn of_process(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/exe"))
+}
+
+/// Finds the places in the executable at `path`, which must be for this CPU.
+pub(super) fn find_here(path: &Path) -> Result<Places, PlacesError> {
+    let places = find(path)?;
+    match places.machine.elf_number == machine::THIS.elf_number {
+        true => Ok(places),
+        false => Err(PlacesError::OtherMachine(places.machine.name)),
+    }
 }
 
 /// Finds the places in the executable at `path`.
@@ -151,6 +163,7 @@ pub(super) fn find(path: &Path) -> Result<Places, PlacesError> {
         ));
     }
     Ok(Places {
+        machine: file.0.machine,
         receiving: file.probed_offset(receiving)?,
         sending: file.probed_offset(sending)?,
         tracepoints: tracepoints.into_iter().map(|(_, point)| point).collect(),
@@ -202,11 +215,12 @@ impl Program {
                     PlacesError::Malformed("a tracepoint's semaphore outside its data"),
                 )?),
             };
-            let arguments =
-                parse_arguments(note.arguments).ok_or_else(|| PlacesError::Argument {
+            let arguments = parse_arguments(self.0.machine, note.arguments).ok_or_else(|| {
+                PlacesError::Argument {
                     tracepoint: note.name.into(),
                     arguments: note.arguments.into(),
-                })?;
+                }
+            })?;
             let name = note.name.into();
             found.push((
                 pc,
@@ -284,7 +298,7 @@ impl Program {
             let data = self.0.data(&relocations)?;
             for relocation in data.as_chunks::<8>().0.as_chunks::<3>().0 {
                 let [address, kind, value] = relocation.map(u64::from_le_bytes);
-                if kind & 0xffff_ffff == RELATIVE {
+                if kind & 0xffff_ffff == self.0.machine.relative {
                     is_relocated = true;
                     take(address, value);
                 }
@@ -307,13 +321,15 @@ impl Program {
         Ok(())
     }
 
-    /// Where to put the probe on a function: after [`ENDBR64`], if it starts with that.
+    /// Where to put the probe on a function: after [`Machine::skipped`], if it starts with that.
     fn probed_offset(&self, function: u64) -> Result<u64, PlacesError> {
         let outside = PlacesError::Functions("one lies outside the code");
         let offset = self.0.offset(function).ok_or(outside)?;
-        Ok(match self.0.bytes_at(offset) == Some(ENDBR64) {
-            true => offset + ENDBR64.len() as u64,
-            false => offset,
+        Ok(match self.0.machine.skipped {
+            Some(skipped) if self.0.bytes_at(offset) == Some(skipped) => {
+                offset + skipped.len() as u64
+            }
+            _ => offset,
         })
     }
 }

@@ -13,21 +13,43 @@ const BATCHES: usize = 15;
 /// Number of measurements, alternately with and without a tracepoint.
 const ROUNDS: usize = 5;
 
-/// Functions that do nothing. Like a node's, they start with an instruction that the kernel can
-/// emulate; the next one is that of a tracepoint. The second argument stands for a peer object.
+/// The instructions of the two functions.
+#[cfg(target_arch = "x86_64")]
+macro_rules! nothing {
+    () => {
+        core::arch::naked_asm!("push rbp", "nop", "pop rbp", "ret")
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! nothing {
+    () => {
+        core::arch::naked_asm!(
+            "stp x29, x30, [sp, -16]!",
+            "nop",
+            "ldp x29, x30, [sp], 16",
+            "ret"
+        )
+    };
+}
+
+/// Functions that do nothing. They start like a node's, so that the kernel treats the probes alike;
+/// the second instruction is that of a tracepoint. The second argument stands for a peer object.
 #[unsafe(naked)]
 extern "C" fn receiving(_: u64, _object: u64) {
-    core::arch::naked_asm!("push rbp", "nop", "pop rbp", "ret")
+    nothing!()
 }
 
 /// The second of the two functions.
 #[unsafe(naked)]
 extern "C" fn sending(_: u64, _object: u64) {
-    core::arch::naked_asm!("push rbp", "nop", "pop rbp", "ret")
+    nothing!()
 }
 
 /// Offset of the tracepoint's instruction within the functions.
+#[cfg(target_arch = "x86_64")]
 const TRACEPOINT_AT: u64 = 1;
+#[cfg(target_arch = "aarch64")]
+const TRACEPOINT_AT: u64 = 4;
 
 /// Stands for a peer object, at an address where none can be.
 pub(super) const OBJECT: u64 = 1;

@@ -1,6 +1,7 @@
-//! An executable (ELF, x86-64). Parts are read on demand with a size limit: the file is untrusted,
+//! An executable (ELF, 64-bit, little-endian). Parts are read on demand with a size limit: the file is untrusted,
 //! it may have any size and claim anything.
 
+use super::machine::{MACHINES, Machine};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -19,8 +20,7 @@ const HEADER_LEN: usize = 64;
 const SEGMENT_LEN: usize = 56;
 const SECTION_LEN: usize = 64;
 
-/// The CPU type, the type of loaded segments, and the type of sections without data.
-const X86_64: u16 = 62;
+/// The type of loaded segments, and the type of sections without data.
 const LOADED: u32 = 1;
 const NO_DATA: u32 = 8;
 
@@ -29,8 +29,8 @@ const NO_DATA: u32 = 8;
 pub(super) enum ElfError {
     /// The system reports an error.
     Read(io::Error),
-    /// Not an executable for this CPU.
-    NotX86_64,
+    /// Not an executable for a supported CPU.
+    OtherFormat,
     /// A part is larger than [`MAX_PART`], or lies outside the file.
     Part {
         /// The part.
@@ -44,7 +44,9 @@ impl fmt::Display for ElfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
-            Self::NotX86_64 => f.write_str("it is not an executable for x86-64 Linux"),
+            Self::OtherFormat => {
+                f.write_str("it is not an executable for x86-64 or 64-bit ARM Linux")
+            }
             Self::Part { name, len } if *len > MAX_PART => {
                 write!(f, "its {name} has {len} bytes; at most {MAX_PART} are read")
             }
@@ -57,6 +59,8 @@ impl std::error::Error for ElfError {}
 
 /// An executable.
 pub(super) struct Elf {
+    /// The CPU type.
+    pub(super) machine: &'static Machine,
     file: File,
     segments: Vec<u8>,
     sections: Vec<u8>,
@@ -79,18 +83,20 @@ impl Elf {
         let mut header = [0; HEADER_LEN];
         match file.read_exact_at(&mut header, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(ElfError::NotX86_64);
+                return Err(ElfError::OtherFormat);
             }
             read => read.map_err(ElfError::Read)?,
         }
-        if !header.starts_with(MAGIC) || u16_at(&header, 18) != X86_64 {
-            return Err(ElfError::NotX86_64);
-        }
+        let mut machines = MACHINES.iter().copied();
+        let machine = machines
+            .find(|machine| machine.elf_number == u16_at(&header, 18))
+            .filter(|_| header.starts_with(MAGIC))
+            .ok_or(ElfError::OtherFormat)?;
         // The entry size precedes the number of entries.
         let table = |name, offset_at, len_at, entry_len: usize| {
             let count = u64::from(u16_at(&header, len_at + 2));
             if count > 0 && usize::from(u16_at(&header, len_at)) != entry_len {
-                return Err(ElfError::NotX86_64);
+                return Err(ElfError::OtherFormat);
             }
             let offset = u64_at(&header, offset_at);
             read(&file, name, offset, count * entry_len as u64)
@@ -106,6 +112,7 @@ impl Elf {
             None => Vec::new(),
         };
         Ok(Self {
+            machine,
             file,
             segments,
             sections,
@@ -204,7 +211,7 @@ mod tests {
         file[..6].copy_from_slice(MAGIC);
         let mut put =
             |at: usize, number: u16| file[at..at + 2].copy_from_slice(&number.to_le_bytes());
-        put(18, X86_64);
+        put(18, 62);
         for (at, len) in [(54, SEGMENT_LEN), (58, SECTION_LEN), (40, HEADER_LEN)] {
             put(at, len as u16);
         }
@@ -274,14 +281,17 @@ mod tests {
     fn other_files_are_rejected() {
         let whole = parts();
         let mut other_cpu = whole.clone();
-        other_cpu[18] = 183;
+        other_cpu[18] = 40;
         for bytes in [
             &b""[..],
             &whole[..HEADER_LEN - 1],
             b"#!/bin/sh\n",
             &other_cpu,
         ] {
-            assert!(matches!(note("other", bytes, 0), Err(ElfError::NotX86_64)));
+            assert!(matches!(
+                note("other", bytes, 0),
+                Err(ElfError::OtherFormat)
+            ));
         }
         for len in HEADER_LEN..whole.len() {
             let error = note("cut", &whole[..len], 0).unwrap_err();

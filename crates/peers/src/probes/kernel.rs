@@ -1,9 +1,10 @@
 //! The BPF programs of `bpf/peers.bpf.c`: loads them, attaches them to places in the node's
 //! executable, and reads their results.
 
-use super::arguments::{Argument, Place, SECOND_ARGUMENT};
+use super::arguments::{Argument, Place};
 use super::binary::{MAX_TRACEPOINTS, Places, Tracepoint};
 use super::cost::{CallCost, ProbeCost};
+use super::machine;
 use super::perf::{Attached, UprobeKind, UprobePmu};
 use crate::record::{Calls, Cost};
 use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
@@ -278,7 +279,11 @@ impl Kernel {
         let switched: &mut BtfTracePoint = switched(&mut ebpf)?;
         switched.load(SWITCH, &btf).map_err(not_loaded)?;
         let mut settings: Array<_, u64> = map(&mut ebpf, "settings")?;
-        settings.set(SECOND_ARGUMENT_AT, u64::from(SECOND_ARGUMENT), 0)?;
+        settings.set(
+            SECOND_ARGUMENT_AT,
+            u64::from(machine::THIS.second_argument),
+            0,
+        )?;
         let mut sites: Array<_, [u8; SITE_LEN]> = map(&mut ebpf, "sites")?;
         for (index, tracepoint) in (0..).zip(places.tracepoints.iter()) {
             sites.set(index, site(tracepoint), 0)?;

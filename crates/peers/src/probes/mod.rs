@@ -11,6 +11,7 @@ mod calibrate;
 mod cost;
 mod elf;
 mod kernel;
+mod machine;
 mod numbers;
 mod perf;
 
@@ -127,7 +128,7 @@ impl Probes {
     pub fn with_ring(process: Process, ring: u32) -> Result<Self, ProbesError> {
         let pid = process.pid();
         let program = binary::of_process(pid);
-        let places = binary::find(&program).map_err(|error| {
+        let places = binary::find_here(&program).map_err(|error| {
             let reading = match &error {
                 PlacesError::File(ElfError::Read(error)) => Some(error.kind()),
                 _ => None,

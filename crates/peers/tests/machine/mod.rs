@@ -6,7 +6,10 @@ mod not_run;
 pub(crate) use not_run::not_run;
 
 use packetlane_peers::stolen_ns;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 use packetlane_peers::{Process, probes::Probes};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,7 +23,10 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Attaches probes, or prints why that is not possible here.
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 pub(crate) fn attach(pid: u32, test: &str) -> Option<Probes> {
     match Probes::attach(Process::with_pid(pid).unwrap()) {
         Ok(probes) => Some(probes),
