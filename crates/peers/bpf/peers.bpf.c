@@ -492,30 +492,38 @@ static __attribute__((always_inline)) void report_peer(void *context, const stru
 	ringbuf_submit(event, 0);
 }
 
-static __attribute__((always_inline)) void disconnected(s64 peer)
+// `object` and `visits` are null if unknown. An event is compared with null only once, right after
+// it was reserved: the verifier of Linux 6.1 does not remember the result.
+static __attribute__((always_inline)) void report_gone(s64 peer, const u64 *object,
+						       const struct visits *visits)
 {
 	struct connection_event *event = reserve(sizeof *event);
+	if (!event)
+		return;
+	event->event = DISCONNECTED;
+	event->is_new = 0;
+	event->time_ns = ktime_get_ns();
+	event->peer = peer;
+	event->network = 0;
+	event->has_network = 0;
+	__builtin_memset(event->kind, 0, sizeof event->kind);
+	__builtin_memset(event->address, 0, sizeof event->address);
+	event->object = object ? *object : 0;
+	if (visits)
+		event->visits = *visits;
+	else
+		__builtin_memset(&event->visits, 0, sizeof event->visits);
+	ringbuf_submit(event, 0);
+}
+
+static __attribute__((always_inline)) void disconnected(s64 peer)
+{
 	u64 *object = map_lookup(&objects, &peer);
 	struct visits *visits = object ? map_lookup(&visited, object) : 0;
 	// The id of the object's peer may be known to the reading program only.
 	if (visits && visits->peer != peer && visits->peer != -1)
 		visits = 0;
-	if (event) {
-		event->event = DISCONNECTED;
-		event->is_new = 0;
-		event->time_ns = ktime_get_ns();
-		event->peer = peer;
-		event->network = 0;
-		event->has_network = 0;
-		__builtin_memset(event->kind, 0, sizeof event->kind);
-		__builtin_memset(event->address, 0, sizeof event->address);
-		event->object = object ? *object : 0;
-		if (visits)
-			event->visits = *visits;
-		else
-			__builtin_memset(&event->visits, 0, sizeof event->visits);
-		ringbuf_submit(event, 0);
-	}
+	report_gone(peer, object, visits);
 	// Another peer's object may reuse this address.
 	if (object && visits)
 		map_delete(&visited, object);
