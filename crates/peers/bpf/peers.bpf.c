@@ -102,19 +102,15 @@ enum { MSG_TX = 1, MSG_WTX = 5 };
 // The two functions, as cookies of the probes at entry and return; and none.
 enum { RECEIVING = 0, SENDING = 1, NEITHER = 2 };
 
-// A negative run time above -PROBE_JITTER_NS comes from probes that took a little less than usual.
-enum { PROBE_JITTER_NS = 20000 };
-
-// Upper limit of the probes' own time outside of a call. Longer times include an interrupt or steal
-// time.
-enum { MAX_IDLE_GAP_NS = 20000 };
-
 // Indices into `settings`.
 enum {
 	SECOND_ARGUMENT = 0, // offset of the register with a function's second argument
 	CALL_NS = 1,	     // overhead of the entry and return probes that a call includes
 	HIT_NS = 2,	     // overhead of a tracepoint's probe, excluding its program
 	OPENED_NS = 3,	     // when the window was opened; 0 if none is open
+	// Upper limit of the probes' own time outside of a call. Longer times include an interrupt or
+	// steal time. A shorter negative run time comes from probes that took a little less than usual.
+	MAX_PROBES_NS = 4,
 };
 
 // Indices into `counts`.
@@ -214,7 +210,7 @@ struct {
 
 struct {
 	int (*type)[ARRAY];
-	int (*max_entries)[4];
+	int (*max_entries)[5];
 	u32 *key;
 	u64 *value;
 } settings SEC(".maps");
@@ -344,7 +340,7 @@ static __attribute__((always_inline)) u64 run_since(struct call *call, u64 start
 	if (ns >= 0)
 		return ns;
 	// The kernel has noticed steal time from before the start.
-	if (ns < -PROBE_JITTER_NS)
+	if (-ns > (s64)setting(MAX_PROBES_NS))
 		call->debt_ns -= ns;
 	return 0;
 }
@@ -390,7 +386,7 @@ static __attribute__((always_inline)) void between(struct call *call)
 {
 	u64 ns = run_since(call, call->ended_cpu_ns, call->start_cpu_ns);
 	add_to_count(BETWEEN_NS, pay(call, ns));
-	if (call->follows_idle && ns < MAX_IDLE_GAP_NS) {
+	if (call->follows_idle && ns < setting(MAX_PROBES_NS)) {
 		add_to_count(IDLE_GAP_NS, ns);
 		add_to_count(IDLE_GAPS, 1);
 	}

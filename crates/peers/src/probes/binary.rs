@@ -374,3 +374,112 @@ impl<'d> Note<'d> {
         Some((note, rest))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::process::Command;
+
+    /// Compiles the fake node for a CPU, with symbols or stripped. `None` without that compiler.
+    fn compile(tools: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake/fake_node.cpp");
+        let name = format!("packetlane-places-{name}-{}", std::process::id());
+        let program = std::env::temp_dir().join(name);
+        let status = Command::new(format!("{tools}g++"))
+            .args(["-std=c++17", "-O2", "-pthread", source, "-o"])
+            .arg(&program)
+            .args(options)
+            .status();
+        assert!(status.ok()?.success());
+        Some(program)
+    }
+
+    /// The address of a function with a part of this name, from the symbols.
+    fn address(tools: &str, program: &Path, name: &str) -> u64 {
+        let symbols = Command::new(format!("{tools}nm")).arg(program).output();
+        let symbols = String::from_utf8(symbols.unwrap().stdout).unwrap();
+        let mut lines = symbols.lines();
+        let line = lines.find(|line| line.contains(name)).unwrap();
+        u64::from_str_radix(line.split_once(' ').unwrap().0, 16).unwrap()
+    }
+
+    /// The places in stripped executables are those that the symbols name, on both CPUs, with and
+    /// without protected returns.
+    #[test]
+    fn the_functions_of_both_cpus() {
+        const BTI_C: [u8; 4] = 0xd503_245f_u32.to_le_bytes();
+        const PACIASP: [u8; 4] = 0xd503_233f_u32.to_le_bytes();
+        for (machine, tools, protection, first) in [
+            (
+                &machine::X86_64,
+                "x86_64-linux-gnu-",
+                "-fcf-protection",
+                None,
+            ),
+            (
+                &machine::X86_64,
+                "x86_64-linux-gnu-",
+                "-fcf-protection=none",
+                None,
+            ),
+            (
+                &machine::AARCH64,
+                "aarch64-linux-gnu-",
+                "-mbranch-protection=standard",
+                Some(PACIASP),
+            ),
+            (
+                &machine::AARCH64,
+                "aarch64-linux-gnu-",
+                "-mbranch-protection=bti",
+                Some(BTI_C),
+            ),
+            (
+                &machine::AARCH64,
+                "aarch64-linux-gnu-",
+                "-mbranch-protection=none",
+                None,
+            ),
+        ] {
+            for linked in ["-pie", "-no-pie"] {
+                let name = format!("{}{protection}{linked}", machine.elf_number);
+                let position = if linked == "-pie" {
+                    "-fPIE"
+                } else {
+                    "-fno-pie"
+                };
+                let options = [protection, linked, position];
+                let Some(program) = compile(tools, &name, &options) else {
+                    // The test harness hides what `eprintln` prints.
+                    let line = format!("NOT RUN: the functions to probe: no {tools}g++");
+                    let _ = writeln!(std::io::stderr(), "{line}");
+                    continue;
+                };
+                let addresses =
+                    ["4Node7Receive", "4Node4Send"].map(|name| address(tools, &program, name));
+                let stripped = Command::new(format!("{tools}strip")).arg(&program).status();
+                assert!(stripped.unwrap().success());
+                let (places, elf) = (find(&program).unwrap(), Elf::open(&program).unwrap());
+                std::fs::remove_file(&program).unwrap();
+                assert_eq!(places.machine.elf_number, machine.elf_number);
+                assert_eq!(places.tracepoints.len(), 5, "{places:?}");
+                for (place, address) in [places.receiving, places.sending]
+                    .into_iter()
+                    .zip(addresses)
+                {
+                    let start = elf.offset(address).unwrap();
+                    let skipped = if protection == "-fcf-protection" {
+                        4
+                    } else {
+                        0
+                    };
+                    assert_eq!(place, start + skipped, "{name}");
+                    if first.is_some() {
+                        assert_eq!(elf.bytes_at(place), first, "{name}");
+                    }
+                }
+            }
+        }
+    }
+}

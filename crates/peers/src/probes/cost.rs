@@ -13,6 +13,14 @@ pub(super) struct CallCost {
 }
 
 impl CallCost {
+    /// Upper limit of [`Self::outside_ns`] of a single call in a node. Longer times include an
+    /// interrupt or steal time. An entry and a return take 3 us on a server's CPU, and 60 us on an
+    /// emulated one.
+    pub(super) fn limit_ns(self) -> u64 {
+        const MIN_NS: u64 = 20_000;
+        (6 * self.outside_ns).max(MIN_NS)
+    }
+
     /// The cost in a node where `outside_ns` was measured. A node's data competes for the caches,
     /// so both parts are slower there, never faster. The inside part is scaled by the same factor;
     /// this also covers the node's own slowdown from cache lines that the probes evict

@@ -37,6 +37,7 @@ const SECOND_ARGUMENT_AT: u32 = 0;
 const CALL_NS: u32 = 1;
 const HIT_NS: u32 = 2;
 const OPENED_NS: u32 = 3;
+const MAX_PROBES_NS: u32 = 4;
 const LOST: u32 = 0;
 const SPENT_NS: u32 = 1;
 const BETWEEN_NS: u32 = 2;
@@ -163,6 +164,8 @@ pub enum KernelError {
     NoBtf,
     /// The kernel has no uprobes, or hides them from this process.
     NoUprobes(io::Error),
+    /// The kernel does not record how long a thread has run.
+    NoThreadTimes(io::Error),
     /// This process may not load BPF programs.
     NoPermission,
     /// The kernel rejected a program.
@@ -183,18 +186,29 @@ impl fmt::Display for KernelError {
         match self {
             Self::NoBtf => f.write_str(
                 "probes cannot measure CPU time on this kernel: it has no type information \
-                 (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF); use --rpc",
+                 (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_SYSCALL; \
+                 use --rpc",
             ),
             Self::NoUprobes(error) => write!(
                 f,
                 "this kernel has no uprobes, or this container hides them \
-                 (/sys/bus/event_source/devices/uprobe: {error}); use --rpc"
+                 (/sys/bus/event_source/devices/uprobe: {error}); it needs CONFIG_UPROBES and \
+                 CONFIG_UPROBE_EVENTS; use --rpc"
+            ),
+            Self::NoThreadTimes(error) => write!(
+                f,
+                "this kernel does not say how long a thread has run (/proc/self/schedstat: \
+                 {error}); it needs CONFIG_SCHED_INFO; use --rpc"
             ),
             Self::NoPermission => f.write_str(
                 "probes need root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE (before July 2025's \
                  kernels: CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE); or use --rpc",
             ),
-            Self::Load(error) => write!(f, "the kernel rejects the probes' BPF program: {error}"),
+            Self::Load(error) => write!(
+                f,
+                "the kernel rejects the probes' BPF program, which needs Linux 5.15 with \
+                 CONFIG_BPF_SYSCALL and CONFIG_BPF_EVENTS: {error}"
+            ),
             Self::Attach { place, error } => {
                 write!(f, "cannot attach a probe to {place}: {error}")
             }
@@ -207,7 +221,9 @@ impl std::error::Error for KernelError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Load(error) => Some(&**error),
-            Self::NoUprobes(error) | Self::Attach { error, .. } => Some(error),
+            Self::NoUprobes(error) | Self::NoThreadTimes(error) | Self::Attach { error, .. } => {
+                Some(error)
+            }
             Self::Read(error) => Some(error),
             Self::NoBtf | Self::NoPermission => None,
         }
@@ -268,6 +284,7 @@ impl Kernel {
             return Err(KernelError::NoBtf);
         }
         let pmu = UprobePmu::find().map_err(KernelError::NoUprobes)?;
+        std::fs::metadata("/proc/self/schedstat").map_err(KernelError::NoThreadTimes)?;
         let mut ebpf = EbpfLoader::new()
             .set_max_entries("events", ring)
             .load(PROGRAMS)
@@ -309,6 +326,7 @@ impl Kernel {
     pub(super) fn stay(&mut self, cost: ProbeCost) -> Result<(), KernelError> {
         self.cost = cost;
         self.set_outside(2 * cost.call.outside_ns)?;
+        self.set_limit(cost.call.limit_ns())?;
         let mut settings: Array<_, u64> = map(&mut self.ebpf, "settings")?;
         settings.set(HIT_NS, cost.hit_ns, 0)?;
         self.lasting = self.attach_tracepoints()?;
@@ -501,6 +519,12 @@ impl Kernel {
         Ok(settings.set(CALL_NS, inside_ns, 0)?)
     }
 
+    /// Sets the upper limit of the probes' own time outside of a call.
+    pub(super) fn set_limit(&mut self, ns: u64) -> Result<(), KernelError> {
+        let mut settings: Array<_, u64> = map(&mut self.ebpf, "settings")?;
+        Ok(settings.set(MAX_PROBES_NS, ns, 0)?)
+    }
+
     /// The current cost of the probes of a call.
     pub(super) fn call_cost(&self) -> CallCost {
         self.call
@@ -583,8 +607,27 @@ fn not_loaded(error: ProgramError) -> KernelError {
         {
             KernelError::NoPermission
         }
+        ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } => {
+            let log = verifier_log.to_string();
+            KernelError::Load(format!("{io_error}{}", verdict(&log)).into())
+        }
         _ => KernelError::Load(error.into()),
     }
+}
+
+/// The verdict in the verifier's log, which has thousands of lines: the last one before its
+/// statistics.
+fn verdict(log: &str) -> String {
+    let is_statistics = |line: &&str| {
+        let starts = ["processed ", "verification time ", "stack depth "];
+        starts.iter().any(|start| line.starts_with(start))
+    };
+    let mut lines = log.lines().map(str::trim).rev();
+    let verdict = lines.find(|line| !line.is_empty() && !is_statistics(line));
+    verdict.map_or_else(String::new, |verdict| format!(" ({verdict})"))
 }
 
 /// Converts the error of maps that were not created.
@@ -599,4 +642,18 @@ fn refused(error: EbpfError) -> KernelError {
         cause = error.source();
     }
     KernelError::Load(error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifiers_verdict_is_one_line() {
+        let log = "0: R1=ctx(off=0,imm=0)\n96: (95) exit\nUnreleased reference id=67\n\
+                   verification time 211545 usec\nstack depth 80\nprocessed 1720 insns (limit 1)\n\n";
+        assert_eq!(verdict(log), " (Unreleased reference id=67)");
+        assert_eq!(verdict(""), "");
+        assert_eq!(verdict("stack depth 80\n"), "");
+    }
 }
