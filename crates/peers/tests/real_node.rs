@@ -143,6 +143,7 @@ fn quiet_peers(node: &Core) {
         let wants = Wants {
             transactions,
             headers,
+            pings: 0,
         };
         let stream = match outbound {
             true => {
@@ -250,6 +251,103 @@ fn kinds_are_those_of_getpeerinfo() {
         }
     }
     assert_eq!(kinds.len(), 3);
+}
+
+/// Messages and bytes by peer, direction and message type: as the probes see them, and as
+/// `getpeerinfo` reports them.
+#[test]
+fn messages_and_bytes_are_those_of_getpeerinfo() {
+    const TEST: &str = "messages and bytes against getpeerinfo";
+    /// Length of a v1 header, which `getpeerinfo` includes.
+    const HEADER: u64 = 24;
+    let _alone = Quiet::begin(TEST);
+    let Some(node) = Core::start(TEST, Build::Plain) else {
+        return;
+    };
+    let Some(mut probes) = attach(node.pid(), TEST) else {
+        return;
+    };
+    // This call leaves the probes attached to the node.
+    probes.watch(Duration::ZERO, &|| true, &mut |_| {}).unwrap();
+    for pings in 1..=8 {
+        let wants = Wants {
+            transactions: pings % 2 == 0,
+            headers: true,
+            pings,
+        };
+        quiet_peer::start(TcpStream::connect(node.listening).unwrap(), wants);
+    }
+    // By peer, direction and type: messages, and bytes with headers.
+    type Traffic = BTreeMap<(i64, &'static str, String), (u64, u64)>;
+    let mut seen = Traffic::new();
+    let by_node = || -> BTreeMap<(i64, &'static str, String), u64> {
+        let peers = node.call("getpeerinfo");
+        let by_type = |peer: &serde_json::Value| {
+            let id = peer["id"].as_i64().unwrap();
+            ["bytesrecv_per_msg", "bytessent_per_msg"].map(|field| {
+                let types = peer[field].as_object().unwrap().clone().into_iter();
+                types.map(move |(name, bytes)| ((id, field, name), bytes.as_u64().unwrap()))
+            })
+        };
+        let peers = peers.as_array().unwrap().iter();
+        peers.flat_map(by_type).flatten().collect()
+    };
+    let mut before = BTreeMap::new();
+    // Until nothing was sent during a window, and all messages have been processed.
+    let truth = loop {
+        let mut take = |record: Record| {
+            let (peer, field, name, bytes) = match record.event {
+                Event::Received {
+                    peer,
+                    message_type,
+                    bytes,
+                    ..
+                } => (peer, "bytesrecv_per_msg", message_type, bytes),
+                Event::Sent {
+                    peer,
+                    message_type,
+                    bytes,
+                } => (peer, "bytessent_per_msg", message_type, bytes),
+                _ => return,
+            };
+            let sums = seen.entry((peer, field, name)).or_default();
+            *sums = (sums.0 + 1, sums.1 + bytes + HEADER);
+        };
+        let window = Duration::from_secs(2);
+        probes.watch(window, &|| true, &mut take).unwrap();
+        let after = by_node();
+        let pongs = after.keys().filter(|(_, _, name)| name == "pong").count();
+        if pongs == 8 && after == before {
+            break after;
+        }
+        before = after;
+    };
+    let bytes: BTreeMap<_, _> = seen
+        .iter()
+        .map(|(key, sums)| (key.clone(), sums.1))
+        .collect();
+    assert_eq!(bytes, truth);
+    let count = |field| -> u64 {
+        let of_field = seen.iter().filter(|((_, of, _), _)| *of == field);
+        of_field.map(|(_, sums)| sums.0).sum()
+    };
+    println!(
+        "{} messages received and {} sent, {} bytes: equal to getpeerinfo by peer and type",
+        count("bytesrecv_per_msg"),
+        count("bytessent_per_msg"),
+        bytes.values().sum::<u64>()
+    );
+    // The ids, and as many messages as each peer has sent.
+    let pings = seen
+        .iter()
+        .filter(|((_, field, name), _)| *field == "bytesrecv_per_msg" && name == "ping");
+    let pings: Vec<(i64, u64)> = pings.map(|((peer, ..), sums)| (*peer, sums.0)).collect();
+    let ids: BTreeSet<i64> = truth.keys().map(|(id, ..)| *id).collect();
+    assert_eq!(pings.len(), 8);
+    assert!(pings.iter().map(|(peer, _)| *peer).eq(ids));
+    let mut counts: Vec<u64> = pings.iter().map(|(_, count)| *count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=8).collect::<Vec<_>>());
 }
 
 /// The same calls, measured by the probes and by the node's own clock.

@@ -20,8 +20,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Number of bytes in which the program's code in memory differs from its file: each probe changes
-/// one.
+/// What a probe changes, in bytes: on ARM a whole instruction.
+const PROBE_LEN: usize = if cfg!(target_arch = "aarch64") { 4 } else { 1 };
+
+/// Number of probes in the program: the places where its code in memory differs from its file.
 fn probes_in(pid: u32) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
@@ -41,8 +43,8 @@ fn probes_in(pid: u32) -> usize {
         memory.read_exact_at(&mut code, start).unwrap();
         let in_file = &file[offset..file.len().min(offset + code.len())];
         differ += code
-            .iter()
-            .zip(in_file)
+            .chunks(PROBE_LEN)
+            .zip(in_file.chunks(PROBE_LEN))
             .filter(|(one, other)| one != other)
             .count();
     }

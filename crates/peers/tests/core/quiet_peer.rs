@@ -1,4 +1,5 @@
-//! A v1 peer that completes the handshake and then only reads, until the node disconnects.
+//! A v1 peer that completes the handshake, sends some pings and then only reads, until the node
+//! disconnects.
 
 use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
@@ -13,6 +14,8 @@ pub(crate) struct Wants {
     pub(crate) transactions: bool,
     /// Blocks announced with `headers` instead of `inv` (BIP130).
     pub(crate) headers: bool,
+    /// How many pings it sends.
+    pub(crate) pings: u64,
 }
 
 /// Runs such a peer in a thread. Either side may have opened the connection.
@@ -29,6 +32,9 @@ fn live(mut stream: TcpStream, wants: Wants) -> io::Result<()> {
     }
     if wants.headers {
         push(&mut said, "sendheaders", &[]);
+    }
+    for nonce in 0..wants.pings {
+        push(&mut said, "ping", &nonce.to_le_bytes());
     }
     stream.write_all(&said)?;
     let mut bytes = [0; 16 << 10];
