@@ -1,11 +1,11 @@
 //! A folder that keeps its identity, whatever happens to its path.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A new folder, held open. Files are created in it even if its path leads to another folder in the
-/// meantime, which the owner of the parent folder can cause.
+/// A folder, held open. Files are created and removed in it even if its path leads to another folder
+/// in the meantime, which the owner of the parent folder can cause.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -21,14 +21,61 @@ impl Folder {
     /// If `path` exists or the folder cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         fs::create_dir(path)?;
+        Self::open(path)
+    }
+
+    /// Opens the existing folder `path`, which must not be a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such folder, or another process has locked it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        #[cfg(unix)]
+        let handle = open(path)?;
+        // Only between processes that use this type. Some file systems have no locks.
+        #[cfg(unix)]
+        if let Err(fs::TryLockError::WouldBlock) = handle.try_lock() {
+            return Err(io::Error::other("another process writes to it"));
+        }
+        #[cfg(not(unix))]
+        if !fs::symlink_metadata(path)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
         Ok(Self {
             path: path.to_owned(),
             #[cfg(unix)]
-            handle: open(path)?,
+            handle,
         })
     }
 
-    /// The path at which it was created.
+    /// The names and metadata of the entries. Does not follow symbolic links.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read, or the folder is no longer at the path where it was opened.
+    pub fn entries(&self) -> io::Result<Vec<(String, Metadata)>> {
+        self.check()?;
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // In a name that is not UTF-8, the invalid bytes become U+FFFD.
+            let name = entry.file_name().to_string_lossy().into_owned();
+            entries.push((name, entry.metadata()?));
+        }
+        self.check()?;
+        Ok(entries)
+    }
+
+    /// Removes the file `name` in the folder; of a symbolic link, the link.
+    ///
+    /// # Errors
+    ///
+    /// If it is a folder, does not exist or cannot be removed.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.unlink(name)
+    }
+
+    /// The path at which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -40,7 +87,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If it cannot be written, or the folder is no longer at the path where it was created.
+    /// If it cannot be written, or the folder is no longer at the path where it was opened.
     pub fn write(
         &self,
         name: &str,
@@ -54,7 +101,7 @@ impl Folder {
             .and_then(|()| self.rename(&unfinished, name));
         if written.is_err() {
             // Ignored: the earlier error is returned.
-            let _ = self.remove(&unfinished);
+            let _ = self.unlink(&unfinished);
         }
         written
     }
@@ -84,7 +131,7 @@ impl Folder {
         Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
+    fn unlink(&self, name: &str) -> io::Result<()> {
         let flags = rustix::fs::AtFlags::empty();
         Ok(rustix::fs::unlinkat(&self.handle, name, flags)?)
     }
@@ -116,7 +163,7 @@ impl Folder {
         fs::rename(self.path.join(from), self.path.join(to))
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
+    fn unlink(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path.join(name))
     }
 }
@@ -165,5 +212,34 @@ mod tests {
         full.expect_err("full");
         assert_eq!(fs::read_dir(at("ours")).expect("a folder").count(), 2);
         assert!(Folder::create(&at("ours")).is_err());
+    }
+
+    #[test]
+    fn an_existing_folder_is_opened_by_one_process() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        let folder = Folder::create(&at("ours")).expect("a folder");
+        let error = Folder::open(&at("ours")).expect_err("locked").to_string();
+        assert_eq!(error, "another process writes to it");
+        drop(folder);
+        let folder = Folder::open(&at("ours")).expect("a folder");
+        fs::write(at("target"), "precious").expect("written");
+        fs::write(at("ours/a"), "12345").expect("written");
+        symlink(at("target"), at("ours/b")).expect("a link");
+        let mut entries = folder.entries().expect("read");
+        entries.sort_by(|one, other| one.0.cmp(&other.0));
+        let [(a, file), (b, link)] = &entries[..] else {
+            panic!("{entries:?}");
+        };
+        assert_eq!((a.as_str(), file.is_file(), file.len()), ("a", true, 5));
+        assert_eq!((b.as_str(), link.is_symlink()), ("b", true));
+        for name in ["a", "b"] {
+            folder.remove(name).expect("removed");
+        }
+        assert_eq!(fs::read(at("target")).expect("a file"), b"precious");
+        let absent = folder.remove("a").expect_err("absent").kind();
+        assert_eq!(absent, io::ErrorKind::NotFound);
+        symlink(at("ours"), at("link")).expect("a link");
+        assert!(Folder::open(&at("link")).is_err() && Folder::open(&at("target")).is_err());
     }
 }
