@@ -6,6 +6,9 @@
 //! the last 5 seconds, or in a long recording the last 1 % of it, at most 5 minutes. A recording of
 //! a day has fewer than 1000 parts.
 //!
+//! Each part begins with a `connected` record of every peer that is connected then. So a part needs
+//! no earlier one: the oldest can be deleted ([`Limits`]), and a report can begin at any part.
+//!
 //! A row is a record. Its columns are in [`COLUMNS`]; columns that do not apply to the record's
 //! event are null. Times are in microseconds since 1970, UTC.
 //!
@@ -16,9 +19,13 @@
 //! ```
 
 mod layout;
+mod parts;
 
-use crate::record::{BlockStep, Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport};
-use crate::tally::Tally;
+use crate::period::{Filter, Period};
+use crate::record::{
+    BlockStep, Calls, Connection, ConnectionType, Cost, Event, Network, Record, Time, Transport,
+};
+use crate::tally::{MAX_PEERS, Tally};
 use bytes::Bytes;
 use layout::{Layout, LayoutError, MAX_PAGE, MAX_PART, MAX_ROWS, MAX_TEXT, Pages};
 use packetlane_files::{Folder, Name};
@@ -30,9 +37,11 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, SchemaDescriptor, Type, TypePtr};
-use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+pub use parts::Limits;
+use parts::{Parts, part_name, part_number};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io::{self, Read as _, Write as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,7 +68,7 @@ pub const COLUMNS: [(&str, Kind, &str); 27] = [
         "event",
         Kind::Text,
         "connected, disconnected, received, sent, block_message, block_connected, bytes_received, \
-         bytes_sent, calls, thread, loop or window",
+         bytes_sent, calls, thread, loop, window or started",
     ),
     ("peer", Kind::Integer, "the node's id of the peer"),
     ("address", Kind::Text, "connected: the peer's address"),
@@ -183,6 +192,10 @@ const MIN_PART_TIME: Duration = Duration::from_secs(5);
 /// Maximum time that a part covers.
 const MAX_PART_TIME: Duration = Duration::from_secs(300);
 
+/// Minimum number of parts in a recording whose size is limited: so much of it stays when the oldest
+/// part is deleted.
+const PARTS_IN_LIMIT: u64 = 8;
+
 /// Records decoded at a time.
 const BATCH: usize = 4096;
 
@@ -225,6 +238,7 @@ impl Row {
                 }
                 "connected"
             }
+            Event::Started => "started",
             Event::Disconnected { peer } => {
                 row.peer(*peer);
                 "disconnected"
@@ -329,6 +343,18 @@ impl Row {
         row
     }
 
+    /// Upper bound for what the row takes in a part, in bytes.
+    fn max_bytes(&self) -> u64 {
+        // 23 levels of a bit each; 8 bytes of a delta with its share of a block's header; a text in
+        // the dictionary, with its length and its index.
+        let cells = self.0.iter().flatten().map(|cell| match cell {
+            Cell::Integer(_) => 10,
+            Cell::Text(text) => 12 + text.len() as u64,
+            Cell::Flag(_) => 1,
+        });
+        4 + cells.sum::<u64>()
+    }
+
     fn peer(&mut self, peer: i64) {
         self.0[column::PEER] = Some(Cell::Integer(peer));
     }
@@ -360,6 +386,7 @@ impl Row {
                 peer: self.get_peer()?,
                 connection: self.connection()?,
             },
+            "started" => Event::Started,
             "disconnected" => Event::Disconnected {
                 peer: self.get_peer()?,
             },
@@ -560,6 +587,8 @@ fn properties() -> WriterPropertiesPtr {
 #[derive(Default)]
 struct Columns {
     rows: usize,
+    /// Upper bound for their size in a part, in bytes.
+    max_bytes: u64,
     columns: [Column; COLUMNS.len()],
 }
 
@@ -576,6 +605,7 @@ struct Column {
 impl Columns {
     fn push(&mut self, row: Row) {
         self.rows += 1;
+        self.max_bytes += row.max_bytes();
         for (column, cell) in self.columns.iter_mut().zip(row.0) {
             column.levels.push(i16::from(cell.is_some()));
             match cell {
@@ -590,6 +620,7 @@ impl Columns {
     /// Empties the columns but keeps their memory for the next part.
     fn clear(&mut self) {
         self.rows = 0;
+        self.max_bytes = 0;
         for column in &mut self.columns {
             column.levels.clear();
             column.integers.clear();
@@ -598,13 +629,13 @@ impl Columns {
         }
     }
 
-    fn write(
+    /// Encodes the rows as a part.
+    fn encode(
         &self,
-        file: &File,
         schema: TypePtr,
         properties: WriterPropertiesPtr,
-    ) -> Result<(), ParquetError> {
-        let mut writer = SerializedFileWriter::new(file, schema, properties)?;
+    ) -> Result<Vec<u8>, ParquetError> {
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
         let mut group = writer.next_row_group()?;
         for ((name, kind, _), column) in COLUMNS.iter().zip(&self.columns) {
             let Some(mut out) = group.next_column()? else {
@@ -627,8 +658,7 @@ impl Columns {
             out.close()?;
         }
         group.close()?;
-        writer.into_inner()?;
-        Ok(())
+        writer.into_inner()
     }
 }
 
@@ -638,9 +668,17 @@ pub struct Writer {
     folder: Folder,
     schema: TypePtr,
     properties: WriterPropertiesPtr,
+    limits: Limits,
+    parts: Parts,
+    /// The part that is being filled.
     rows: Columns,
     part_rows: usize,
-    parts: u64,
+    /// Rows of the part that only repeat what earlier parts contain.
+    repeated: usize,
+    /// The connected peers, for the start of the next part. At most [`MAX_PEERS`].
+    connected: BTreeMap<i64, Connection>,
+    /// Whether the next record is the first one after those of an earlier writer.
+    is_restarted: bool,
     records: u64,
     begun: Instant,
     part_begun: Instant,
@@ -657,18 +695,52 @@ impl Writer {
             io::ErrorKind::AlreadyExists => WriteError::Exists(folder.to_owned()),
             _ => WriteError::Io(folder.to_owned(), error),
         })?;
+        Ok(Self::new(folder, Parts::default()))
+    }
+
+    /// Continues the recording at `folder` with new parts, or creates it. The peers of the earlier
+    /// run are disconnected. What an earlier writer has not finished is removed.
+    ///
+    /// # Errors
+    ///
+    /// If `folder` is a symbolic link or contains anything but parts, if its newest part is damaged,
+    /// or if another process writes to it.
+    pub fn append(folder: &Path) -> Result<Self, WriteError> {
+        let refused = |error: &dyn fmt::Display| WriteError::Refused {
+            folder: folder.to_owned(),
+            why: error.to_string(),
+        };
+        let opened = match Folder::open(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(folder),
+            opened => opened.map_err(|error| refused(&error))?,
+        };
+        let parts = Parts::list(&opened).map_err(|error| refused(&error))?;
+        if let Some(newest) = parts.newest() {
+            let records = read(&folder.join(newest)).map_err(|error| refused(&error))?;
+            for record in records {
+                record.map_err(|error| refused(&error))?;
+            }
+        }
+        Ok(Self::new(opened, parts))
+    }
+
+    fn new(folder: Folder, parts: Parts) -> Self {
         let now = Instant::now();
-        Ok(Self {
+        Self {
             folder,
             schema: schema(),
             properties: properties(),
+            limits: Limits::default(),
+            is_restarted: !parts.is_empty(),
+            parts,
             rows: Columns::default(),
             part_rows: MAX_ROWS,
-            parts: 0,
+            repeated: 0,
+            connected: BTreeMap::new(),
             records: 0,
             begun: now,
             part_begun: now,
-        })
+        }
     }
 
     /// Sets the maximum number of records per part, by default 131,072. It bounds the writer's
@@ -679,7 +751,18 @@ impl Writer {
         Self { part_rows, ..self }
     }
 
-    /// Adds a record. Writes a part every few seconds, or when it is full.
+    /// Sets limits, and deletes the parts of an earlier writer that are beyond them.
+    ///
+    /// # Errors
+    ///
+    /// If a part cannot be deleted.
+    pub fn with_limits(mut self, limits: Limits) -> Result<Self, WriteError> {
+        self.limits = limits;
+        self.apply_limits()?;
+        Ok(self)
+    }
+
+    /// Adds a record. Writes a part when it is full, and every few seconds at the end of a window.
     ///
     /// # Errors
     ///
@@ -687,11 +770,54 @@ impl Writer {
     /// memory and the next call tries again; until that succeeds, no more records are accepted.
     pub fn add(&mut self, record: &Record) -> Result<(), WriteError> {
         // After a failed write: do not let the buffer grow.
-        if self.rows.rows >= self.part_rows {
+        if self.is_full() {
             self.write_part()?;
         }
+        if self.rows.rows == 0 {
+            self.begin_part(record.time);
+        }
+        match &record.event {
+            Event::Connected { peer, connection } => {
+                if self.connected.len() < MAX_PEERS || self.connected.contains_key(peer) {
+                    self.connected.insert(*peer, connection.clone());
+                }
+            }
+            Event::Disconnected { peer } => {
+                self.connected.remove(peer);
+            }
+            Event::Started => self.connected.clear(),
+            _ => {}
+        }
         self.rows.push(Row::of(record));
-        self.write_if_due()
+        match record.event {
+            // So that a part has whole windows.
+            Event::Window { .. } => self.write_if_due(),
+            _ if self.is_full() => self.write_part(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a part with everything that a reader needs to know from earlier parts.
+    fn begin_part(&mut self, time: Time) {
+        if std::mem::take(&mut self.is_restarted) {
+            let event = Event::Started;
+            self.rows.push(Row::of(&Record { time, event }));
+        }
+        for (&peer, connection) in &self.connected {
+            let connection = connection.clone();
+            let event = Event::Connected { peer, connection };
+            self.rows.push(Row::of(&Record { time, event }));
+        }
+        self.repeated = self.rows.rows;
+    }
+
+    /// Whether the part has as many records as it can.
+    fn is_full(&self) -> bool {
+        let added = self.rows.rows - self.repeated;
+        let is_large = |most: u64| self.rows.max_bytes >= most / PARTS_IN_LIMIT;
+        added >= self.part_rows
+            || self.rows.rows >= MAX_ROWS
+            || added > 0 && self.limits.max_bytes.is_some_and(is_large)
     }
 
     /// Writes a part if it is due. Call it while the source is silent.
@@ -701,13 +827,25 @@ impl Writer {
     /// As for [`add`](Self::add).
     pub fn write_if_due(&mut self) -> Result<(), WriteError> {
         let due = ((self.part_begun - self.begun) / 100).clamp(MIN_PART_TIME, MAX_PART_TIME);
-        if self.rows.rows >= self.part_rows || self.part_begun.elapsed() >= due {
-            self.write_part()?;
+        match self.is_full() || self.part_begun.elapsed() >= due {
+            true => self.write_part(),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    /// Writes the last part and returns the number of records in the recording.
+    /// Writes the records so far as a part, even if it is not due. Does nothing if there are none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add).
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        match self.rows.rows {
+            0 => Ok(()),
+            _ => self.write_part(),
+        }
+    }
+
+    /// Writes the last part and returns the number of records added.
     ///
     /// # Errors
     ///
@@ -717,7 +855,7 @@ impl Writer {
         Ok(self.records)
     }
 
-    /// Number of records in complete parts: they survive the end of this process.
+    /// Number of records added that are in complete parts: they survive the end of this process.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
@@ -725,24 +863,41 @@ impl Writer {
 
     fn write_part(&mut self) -> Result<(), WriteError> {
         // Even an empty recording gets one part, so that readers find the columns.
-        if self.rows.rows == 0 && self.parts > 0 {
+        if self.rows.rows == 0 && !self.parts.is_empty() {
             self.part_begun = Instant::now();
-            return Ok(());
+            return self.apply_limits();
         }
-        // Readers of the folder ignore an incomplete part. Remove it on failure: it may occupy the
-        // last free space on the disk.
-        let name = format!("{:06}.parquet", self.parts + 1);
-        let written = self.folder.write(&name, |file| {
-            let (schema, properties) = (self.schema.clone(), self.properties.clone());
-            let written = self.rows.write(file, schema, properties);
-            written.map_err(io_error)
-        });
-        written.map_err(|error| WriteError::Io(self.folder.path().join(name), error))?;
-        self.parts += 1;
-        self.records += self.rows.rows as u64;
+        let number = self.parts.next_number();
+        let name = part_name(number);
+        self.write_as(&name, number)
+            .map_err(|error| WriteError::Io(self.folder.path().join(name), error))?;
+        self.records += (self.rows.rows - self.repeated) as u64;
         self.rows.clear();
+        self.repeated = 0;
         self.part_begun = Instant::now();
+        self.apply_limits()
+    }
+
+    fn write_as(&mut self, name: &str, number: u64) -> io::Result<()> {
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        // In memory, so that its size is known before anything is deleted for it.
+        let part = self.rows.encode(schema, properties).map_err(io_error)?;
+        let bytes = part.len() as u64;
+        if self.limits.max_bytes.is_some_and(|most| bytes > most) {
+            let text = "this part alone is larger than the recording may be";
+            return Err(io::Error::other(text));
+        }
+        self.parts.make_room(&self.folder, self.limits, bytes)?;
+        // Readers of the folder ignore an incomplete part. It is removed on failure: it may occupy
+        // the last free space on the disk.
+        self.folder.write(name, |mut file| file.write_all(&part))?;
+        self.parts.push(number, bytes);
         Ok(())
+    }
+
+    fn apply_limits(&mut self) -> Result<(), WriteError> {
+        let applied = self.parts.apply(&self.folder, self.limits);
+        applied.map_err(|error| WriteError::Io(self.folder.path().to_owned(), error))
     }
 }
 
@@ -772,6 +927,13 @@ fn io_error(error: ParquetError) -> io::Error {
 pub enum WriteError {
     /// The folder already exists.
     Exists(PathBuf),
+    /// The folder is no recording that can be continued.
+    Refused {
+        /// The folder.
+        folder: PathBuf,
+        /// Why, in one line.
+        why: String,
+    },
     /// The system reports an error, for example a full disk or a missing parent folder.
     Io(PathBuf, io::Error),
 }
@@ -786,6 +948,9 @@ impl fmt::Display for WriteError {
                     Name(path)
                 )
             }
+            Self::Refused { folder, why } => {
+                write!(f, "cannot continue the recording {}: {why}", Name(folder))
+            }
             Self::Io(path, error) => write!(f, "cannot write {}: {error}", Name(path)),
         }
     }
@@ -794,7 +959,7 @@ impl fmt::Display for WriteError {
 impl error::Error for WriteError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
-            Self::Exists(_) => None,
+            Self::Exists(_) | Self::Refused { .. } => None,
             Self::Io(_, error) => Some(error),
         }
     }
@@ -822,7 +987,12 @@ pub fn read(path: &Path) -> Result<Reader, ReadError> {
                 parts.push_back(part);
             }
         }
-        parts.make_contiguous().sort();
+        let order = |part: &PathBuf| {
+            let name = part.file_name().and_then(|name| name.to_str());
+            // A seventh digit comes after 5,000 days.
+            (name.and_then(part_number), part.clone())
+        };
+        parts.make_contiguous().sort_by_cached_key(order);
     } else {
         parts.push_back(path.to_owned());
     }
@@ -835,6 +1005,7 @@ pub fn read(path: &Path) -> Result<Reader, ReadError> {
     Ok(Reader {
         path: path.to_owned(),
         length: 0,
+        period: Period::ALL,
         parts,
         part: None,
         batch: VecDeque::new(),
@@ -853,6 +1024,8 @@ pub struct Reader {
     path: PathBuf,
     /// Total size of the parts opened so far, in bytes.
     length: u64,
+    /// Only for [`Reader::tally`].
+    period: Period,
     parts: VecDeque<PathBuf>,
     part: Option<Part>,
     batch: VecDeque<Record>,
@@ -875,8 +1048,12 @@ impl Iterator for Reader {
                 }
                 Err(error) => {
                     self.part = None;
-                    self.parts.pop_front();
+                    let part = self.parts.pop_front();
                     self.batch.clear();
+                    // The writer has deleted an old part in the meantime.
+                    if error.is_not_found() && part.is_some_and(|part| part != self.path) {
+                        continue;
+                    }
                     return Some(Err(error));
                 }
             }
@@ -885,17 +1062,57 @@ impl Iterator for Reader {
 }
 
 impl Reader {
+    /// Restricts [`tally`](Self::tally) to windows within `period`. Parts outside of it are not read,
+    /// except the one in which it begins, and of a few others the start.
+    #[must_use]
+    pub fn within(mut self, period: Period) -> Self {
+        self.period = period;
+        if period.until < Time::MAX {
+            self.parts.truncate(self.count_parts_until(period.until));
+        }
+        if period.since > 0 {
+            let mut begin = self.count_parts_until(period.since).saturating_sub(1);
+            // Connected peers are repeated at the start of a part. If there are none, or if the
+            // recording is older than this rule, earlier parts tell which peers are connected.
+            while begin > 0 {
+                match first_of(&self.parts[begin]).map(|first| first.event) {
+                    Some(Event::Connected { .. } | Event::Started) => break,
+                    _ => begin -= 1,
+                }
+            }
+            self.parts.drain(..begin);
+        }
+        self
+    }
+
+    /// Number of parts that begin at `time` or earlier.
+    fn count_parts_until(&self, time: Time) -> usize {
+        let (mut low, mut high) = (0, self.parts.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            // An unreadable part begins when the next one does.
+            let first = self.parts.range(middle..high).find_map(first_of);
+            match first.is_some_and(|first| first.time <= time) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
     /// Adds the records to `tally` as a separate recording, and reports each fault to `damage`.
     ///
     /// Time is bounded by the size of the recording: every window takes time for each connected
     /// peer. If windows times peers exceed the bound, the rest is not read.
     pub fn tally(mut self, tally: &mut Tally, mut damage: impl FnMut(ReadError)) {
         let before = tally.work();
+        let mut filter = Filter::new(self.period);
         while let Some(record) = self.next() {
             match record {
-                Ok(record) => tally.add(&record),
+                Ok(record) => filter.add(record, |record| tally.add(record)),
                 Err(error) => {
                     damage(error);
+                    filter.gap();
                     tally.gap();
                 }
             }
@@ -931,6 +1148,11 @@ impl Reader {
         }));
         read.unwrap_or(Err(ReadCause::Panicked)).map_err(failed)
     }
+}
+
+/// The first record of a part, if it can be read.
+fn first_of(part: &PathBuf) -> Option<Record> {
+    read(part).ok()?.next()?.ok()
 }
 
 /// A part that is being read.
@@ -1084,6 +1306,14 @@ pub enum ReadCause {
     Missing(u64, &'static str),
     /// In this row, a column has an invalid value.
     Value(u64, &'static str),
+}
+
+impl ReadError {
+    /// Whether the file does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(&self.cause, ReadCause::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
 }
 
 const NOT_WHOLE: &str = "not an intact, uncompressed Parquet file of `peers record`";

@@ -8,6 +8,7 @@ pub mod blocks;
 pub mod file;
 pub mod hints;
 pub mod pace;
+mod period;
 pub mod plan;
 #[cfg(all(
     target_os = "linux",
@@ -25,6 +26,7 @@ mod source;
 pub mod statistics;
 pub mod tally;
 
+pub use period::Period;
 pub use process::{MESSAGE_THREAD, NETWORK_THREAD, Process, ProcessError, Thread, stolen_ns};
 pub use record::{
     BlockStep, Calls, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,

@@ -21,13 +21,17 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A peer has connected, was seen for the first time, or more is known about it. The last such
-    /// record of a peer is complete: it replaces the earlier ones.
+    /// record of a peer is complete: it replaces the earlier ones. Each part of a recording begins with
+    /// the last such record of every connected peer.
     Connected {
         /// The node's id of the peer.
         peer: i64,
         /// What is known of the connection.
         connection: Connection,
     },
+    /// The recorder was restarted. All peers known so far count as disconnected, and the node may have
+    /// reused their ids.
+    Started,
     /// A peer has disconnected.
     Disconnected {
         /// The node's id of the peer.

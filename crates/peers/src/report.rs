@@ -1,6 +1,8 @@
 //! The figures of a report, computed from a [`Tally`]. Serialized as JSON for other programs;
 //! [`crate::show`] renders them as text and HTML.
 
+mod days;
+
 use crate::blocks::{Block, By, Stall};
 use crate::hints::{Hint, hints};
 use crate::published;
@@ -8,6 +10,7 @@ use crate::record::Time;
 use crate::row::PeerRow;
 use crate::statistics::Distribution;
 use crate::tally::{GroupCost, Messages, Peer, Slot, Tally, TypeCost};
+pub use days::DayRow;
 use packetlane_p2p::payload::BlockHash;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -74,6 +77,10 @@ pub struct Report {
     pub types: Vec<TypeRow>,
     /// All peers together, over time.
     pub time_line: Vec<TimePoint>,
+    /// Figures of each day (UTC), oldest first. Empty for a recording of a single day.
+    pub days: Vec<DayRow>,
+    /// Whether there are more days, which are older than those listed.
+    pub earlier_days_dropped: bool,
     /// Published figures, for comparison.
     pub published: Published,
 }
@@ -573,6 +580,8 @@ impl Report {
             short,
             types,
             time_line: time_line.collect(),
+            days: days::rows(tally),
+            earlier_days_dropped: tally.days().are_incomplete(),
             published: Published {
                 source: published::SOURCE,
                 together_ms: published::TOGETHER_MS,

@@ -4,16 +4,18 @@
 //! report on a week. Only observed time counts: a sampling source sees nothing between its windows.
 //!
 //! Memory: [`Distribution`]s of at most 18 KB for each slot, each message type (at most
-//! [`MAX_TYPES`]) and each group (at most twice [`MAX_GROUPS`]), an entry for each connected peer
-//! (at most [`MAX_PEERS`]) and for peers that left (at most twice [`MAX_LEFT`]), blocks, and
-//! [`MAX_POINTS`] points of the time line.
+//! [`MAX_TYPES`]), each group (at most twice [`MAX_GROUPS`]) and each day (at most [`MAX_DAYS`]), an
+//! entry for each connected peer (at most [`MAX_PEERS`]) and for peers that left (at most twice
+//! [`MAX_LEFT`]), blocks, and [`MAX_POINTS`] points of the time line.
 
+mod days;
 mod groups;
 
 use crate::blocks::{Blocks, By, Given};
 use crate::process::MESSAGE_THREAD;
 use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Record, Time};
 use crate::statistics::{Distribution, Rate, Shares};
+pub use days::{Day, Days, MAX_DAYS};
 use groups::Groups;
 pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, subnet};
 use std::collections::BTreeMap;
@@ -421,6 +423,9 @@ pub struct Tally {
     ended_agents: Groups,
     ended_subnets: Groups,
     blocks: Blocks,
+    /// Sums over all windows, by the kind that a connection had then.
+    kinds: BTreeMap<Slot, Seen>,
+    days: Days,
     types: Vec<String>,
     received: BTreeMap<(Slot, u16), TypeCost>,
     sent: BTreeMap<(Slot, u16), TypeCost>,
@@ -461,10 +466,16 @@ impl Tally {
     /// Adds a record.
     pub fn add(&mut self, record: &Record) {
         let time = record.time;
+        let before = self.last;
         self.first = Some(self.first.map_or(time, |first| first.min(time)));
         self.last = self.last.max(time);
         match &record.event {
             Event::Connected { peer, connection } => self.connected(*peer, connection, time),
+            Event::Started => {
+                // The peers were seen until the record before.
+                self.last = before;
+                self.end();
+            }
             Event::Disconnected { peer } => {
                 if let Some(left) = self.peers.get_mut(peer) {
                     left.gone = Some(time);
@@ -631,6 +642,20 @@ impl Tally {
             finish(slots.entry(peer.slot).or_default(), peer, self.last);
         }
         slots
+    }
+
+    /// What was observed in all windows, by the kind that a connection had then. No sum ever
+    /// decreases: in [`slots`](Self::slots), a connection moves to another kind as a whole once more
+    /// is known about it.
+    #[must_use]
+    pub fn kinds(&self) -> &BTreeMap<Slot, Seen> {
+        &self.kinds
+    }
+
+    /// Sums by day (UTC).
+    #[must_use]
+    pub fn days(&self) -> &Days {
+        &self.days
     }
 
     /// Cost of connections by the peers' user agent, of those that are known.
@@ -930,7 +955,8 @@ impl Tally {
         self.observed += length;
         // The span of a recording includes the time between its windows.
         let before = self.begun.map_or(start, |before| before.min(end));
-        self.span += (end - before.min(start)) as f64 / SECOND;
+        let span = (end - before.min(start)) as f64 / SECOND;
+        self.span += span;
         let first_window = self.begun.is_none();
         self.begun = Some(end);
 
@@ -939,6 +965,7 @@ impl Tally {
 
         let mut together: u64 = 0;
         let mut slots: BTreeMap<Slot, (f64, u64)> = BTreeMap::new();
+        let mut kinds: BTreeMap<Slot, Seen> = BTreeMap::new();
         let mut gone = Vec::new();
         for (number, peer) in &mut self.peers {
             let begins = match first_window && peer.old {
@@ -969,6 +996,7 @@ impl Tally {
                 slot.1 = slot.1.saturating_add(open.cpu_ns());
                 together = open.cpu_ns().saturating_add(together);
             }
+            kinds.entry(peer.slot).or_default().add(&open);
             peer.seen.add(&open);
             peer.latest = open;
             if peer.gone.is_some_and(|gone| gone <= end) {
@@ -988,7 +1016,10 @@ impl Tally {
             let open = std::mem::take(&mut cost.open);
             cost.messages.add(open);
         }
-        let mut thread_ns = 0;
+        for (slot, seen) in &kinds {
+            self.kinds.entry(*slot).or_default().add(seen);
+        }
+        let mut thread_ns = None;
         let loop_ns = std::mem::take(&mut self.open_loop_ns);
         self.latest_threads.clear();
         for (name, mut cpu_ns) in std::mem::take(&mut self.open_threads) {
@@ -996,7 +1027,7 @@ impl Tally {
             if name == MESSAGE_THREAD {
                 probes = probes_ns.min(cpu_ns);
                 cpu_ns -= probes;
-                thread_ns = cpu_ns;
+                thread_ns = Some(cpu_ns);
             }
             if self.threads.len() >= MAX_TYPES && !self.threads.contains_key(&name) {
                 continue;
@@ -1016,12 +1047,19 @@ impl Tally {
             };
             self.latest_threads.insert(name, latest);
         }
+        self.days.add(&days::Window {
+            start,
+            seconds: length,
+            span,
+            kinds: &kinds,
+            thread_ns,
+        });
         if self.timed {
             self.together.add(together as f64 / length, length);
             self.together_rate.add(length, together as f64);
-            let points = self
-                .time_line
-                .add(start, end, together as f64, thread_ns as f64);
+            let points =
+                self.time_line
+                    .add(start, end, together as f64, thread_ns.unwrap_or(0) as f64);
             self.work = self.work.saturating_add(points as u64);
         }
     }

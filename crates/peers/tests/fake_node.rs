@@ -94,7 +94,8 @@ fn every_peer_costs_what_it_says() {
                 connections.insert(peer, connection);
             }
             Event::Bytes { .. } => panic!("probes see each message: {event:?}"),
-            Event::Disconnected { .. }
+            Event::Started
+            | Event::Disconnected { .. }
             | Event::BlockMessage { .. }
             | Event::BlockConnected { .. }
             | Event::Thread { .. }

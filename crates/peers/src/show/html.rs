@@ -170,6 +170,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
             }
         )?;
     }
+    super::days::as_html(out, report)?;
     connections(out, report)?;
     hints(out, report)?;
     for one in tables::all(report) {

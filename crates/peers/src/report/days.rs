@@ -1,0 +1,109 @@
+//! The figures of each day.
+
+use crate::tally::{Day, Tally};
+use serde::Serialize;
+
+/// One day (UTC).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DayRow {
+    /// The date, as in 2026-11-20.
+    pub date: String,
+    /// How much of it was recorded, in hours: windows and the time between them.
+    pub recorded_hours: f64,
+    /// Share of the recorded time that was observed, from 0 to 1.
+    pub observed_share: f64,
+    /// Mean number of connected peers.
+    pub peers: f64,
+    /// CPU microseconds per second of all peers together. `None` if the source does not measure time
+    /// per peer.
+    pub cpu_mean: Option<f64>,
+    /// The 95th percentile of the same over windows, accurate to 1 %.
+    pub cpu_p95: Option<f64>,
+    /// CPU microseconds per second of the message thread by its own clock. `None` if it was not seen.
+    pub thread: Option<f64>,
+    /// Messages from all peers in 24 hours at the rate of the observed time. `None` if the source
+    /// does not count them.
+    pub received_per_day: Option<f64>,
+    /// Messages to all peers, likewise.
+    pub sent_per_day: Option<f64>,
+    /// Bytes from all peers, likewise.
+    pub received_bytes_per_day: f64,
+    /// Bytes to all peers, likewise.
+    pub sent_bytes_per_day: f64,
+}
+
+/// The days of a recording, oldest first. None if it does not span more than one.
+pub(super) fn rows(tally: &Tally) -> Vec<DayRow> {
+    let rows = tally
+        .days()
+        .iter()
+        .map(|(number, day)| row(tally, number, day));
+    let rows: Vec<_> = rows.collect();
+    match rows.len() {
+        1 => Vec::new(),
+        _ => rows,
+    }
+}
+
+fn row(tally: &Tally, number: u64, day: &Day) -> DayRow {
+    // No window is empty, so some time was observed.
+    let per_second = |amount: f64| amount / day.observed;
+    let per_day = |amount: u64| per_second(amount as f64) * 86_400.0;
+    let counted = tally.counted();
+    let share = day.observed / day.span.max(day.observed);
+    DayRow {
+        date: date(number),
+        recorded_hours: day.span / 3600.0,
+        // Consecutive windows are a few microseconds apart.
+        observed_share: if share > 0.98 { 1.0 } else { share },
+        peers: per_second(day.seen.observed as f64 / 1e6),
+        cpu_mean: tally.timed().then(|| day.together.mean() / 1e3),
+        cpu_p95: tally.timed().then(|| day.together.quantile(0.95) / 1e3),
+        thread: (day.thread_seconds > 0.0).then(|| day.thread_ns as f64 / 1e3 / day.thread_seconds),
+        received_per_day: counted.then(|| per_day(day.seen.received.count)),
+        sent_per_day: counted.then(|| per_day(day.seen.sent.count)),
+        received_bytes_per_day: per_day(day.seen.received.bytes),
+        sent_bytes_per_day: per_day(day.seen.sent.bytes),
+    }
+}
+
+/// The date of a day, from its number since 1970, in the Gregorian calendar.
+fn date(number: u64) -> String {
+    // Years that begin in March, so that a leap day is the last day of its year. Eras of 400 years
+    // have 146,097 days; 1 March of the year 0 is 719,468 days before 1970.
+    let number = number.saturating_add(719_468);
+    let (era, day) = (number / 146_097, number % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, carry) = match month {
+        0..10 => (month + 3, 0),
+        _ => (month - 9, 1),
+    };
+    format!("{:04}-{month:02}-{day:02}", 400 * era + year + carry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (number, expected) in [
+            (0, "1970-01-01"),
+            (58, "1970-02-28"),
+            (59, "1970-03-01"),
+            (789, "1972-02-29"),
+            (10_956, "1999-12-31"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (20_777, "2026-11-20"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
+            (106_751_991, "294247-01-10"),
+        ] {
+            assert_eq!(date(number), expected);
+        }
+    }
+}
