@@ -801,6 +801,121 @@ fn record_by_rpc() {
     std::fs::remove_dir_all(path).expect("removed");
 }
 
+/// A service that is restarted continues its recording, within its limits.
+#[test]
+fn a_recording_is_continued() {
+    let dir = TempDir::new("continued");
+    let path = dir.at("a.parquet");
+    let record = |options: &[&str]| {
+        let arguments = [&["record", &path, "--for", "0.5"], options].concat();
+        by_rpc(&arguments, &rpc(10)).output().expect("the command")
+    };
+    for said in ["added to", "added to"] {
+        let output = record(&["--append", "--keep", "30d", "--max-size", "10MB"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(said));
+    }
+    // The same peer twice: the recorder was not there in between.
+    let parts = || fs::read_dir(&path).expect("a folder").count();
+    assert_eq!(parts(), 2);
+    let json = dir.at("report.json");
+    text(&["report", &path, "--json", &json]);
+    let report = fs::read_to_string(&json).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["short"]["of"], 2, "{report}");
+
+    // Without --append, it is refused as ever; a folder with other files always.
+    let refusal = |options: &[&str]| {
+        let output = record(options);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said
+    };
+    assert!(refusal(&[]).contains("already exists: choose another name"));
+    let notes = format!("{path}/notes.txt");
+    fs::write(&notes, "precious").expect("written");
+    let said = refusal(&["--append", "--max-size", "10MB"]);
+    assert!(
+        said.contains("a.parquet: notes.txt is no part of it"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&notes).expect("a file"), b"precious");
+    fs::remove_file(&notes).expect("removed");
+    fs::write(format!("{path}/000002.parquet"), "damaged").expect("written");
+    let said = refusal(&["--append"]);
+    assert!(said.contains("000002.parquet: not an intact"), "{said}");
+    assert_eq!(parts(), 2);
+
+    for (options, expected) in [
+        (
+            ["--max-size", "9MB"],
+            "expected a number of bytes from 10MB",
+        ),
+        (["--max-size", "2"], "expected a number of bytes from 10MB"),
+        (
+            ["--keep", "30"],
+            "expected a number of days, hours or minutes",
+        ),
+        (
+            ["--keep", "0d"],
+            "expected a number of days, hours or minutes",
+        ),
+    ] {
+        let said = error(&["record", &dir.at("b.parquet"), options[0], options[1]]);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_report_on_a_period() {
+    let dir = TempDir::new("period");
+    // Parts of 100 seconds each, from 2026-09-21 14:13:20 UTC.
+    let path = dir.recording("a.parquet", 9);
+    for (since, until, types) in [
+        (None, None, 0..9),
+        (Some("2026-09-21"), Some("2026-09-22"), 0..9),
+        (Some("2026-09-21T14:15:00Z"), None, 1..9),
+        (
+            Some("2026-09-21T14:15Z"),
+            Some("2026-09-21T14:21:40Z"),
+            1..5,
+        ),
+        (None, Some("2026-09-21T14:15:01Z"), 0..1),
+    ] {
+        let mut arguments = vec!["report", &path];
+        for (option, value) in [("--since", since), ("--until", until)] {
+            arguments.extend(value.map(|value| [option, value]).into_iter().flatten());
+        }
+        let said = text(&arguments);
+        for number in 0..9 {
+            let is_there = said.contains(&format!("type{number}"));
+            assert_eq!(is_there, types.contains(&number), "{arguments:?}: {said}");
+        }
+    }
+    for (options, expected) in [
+        (
+            &["--until", "2026-09-21"][..],
+            "nothing was recorded in this period",
+        ),
+        (&["--since", "tomorrow"], "expected a time ago, such as 7d"),
+        (
+            &["--since", "2026-09-22", "--until", "2026-09-21"],
+            "--since is not before --until",
+        ),
+    ] {
+        let said = error(&[&["report", &path], options].concat());
+        assert!(said.contains(expected), "{said}");
+    }
+    // A conversation has no windows.
+    let said = error(&["report", CAPTURE, "--since", "1d"]);
+    assert!(
+        said.contains("are for recordings of `peers record`"),
+        "{said}"
+    );
+}
+
 #[test]
 fn metrics_while_it_watches() {
     use std::io::{BufRead, BufReader, Read, Write};
@@ -976,6 +1091,11 @@ fn bad_options_for_the_node() {
             "cannot resolve nowhere.invalid:1: ",
         ),
         (&["--name", "x"], "--nats"),
+        (&["--prometheus-peers", "5"], "--prometheus"),
+        (
+            &["--prometheus", "127.0.0.1:0", "--prometheus-peers", "1001"],
+            "expected a number from 0 to 1000",
+        ),
     ] {
         let arguments = [&["watch"], arguments].concat();
         let said = error(&arguments);

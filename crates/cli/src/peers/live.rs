@@ -6,6 +6,7 @@ use super::figures::{Interval, Sort};
 use super::metrics::Metrics;
 #[cfg(feature = "nats")]
 use super::nats::Nats;
+use super::period;
 use crate::args::HostPort;
 use crate::screen::{self, Screen};
 use crate::stop::{EXIT_LIMIT_WITH_PROBES, Signal};
@@ -13,7 +14,7 @@ use crate::terminal::{can_print, complain, print};
 use clap::Args;
 use packetlane_files::Name;
 use packetlane_peers::act::Rules;
-use packetlane_peers::file::Writer;
+use packetlane_peers::file::{Limits, WriteError, Writer};
 use packetlane_peers::pace::Pace;
 use packetlane_peers::rpc::{self, Auth, Described, Rpc, RpcError};
 use packetlane_peers::tally::Tally;
@@ -104,6 +105,17 @@ fn per_cent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Default number of peers with metrics of their own.
+const PROMETHEUS_PEERS: usize = 20;
+
+/// Parses a number of peers with metrics of their own.
+fn peer_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count <= 1000 => Ok(count),
+        _ => Err("expected a number from 0 to 1000".to_owned()),
+    }
+}
+
 /// Show what each peer costs: a live table in a terminal, lines in a pipe
 #[derive(Args)]
 pub(crate) struct Watch {
@@ -119,6 +131,17 @@ pub(crate) struct Watch {
     /// read the peers' addresses; 127.0.0.1:PORT limits it to this machine
     #[arg(long, value_name = "HOST:PORT")]
     prometheus: Option<HostPort>,
+    /// With --prometheus: peers with metrics of their own, those that cost most since they connected.
+    /// The metrics by kind of connection cover all peers. A peer has 9 series; a peer that takes the
+    /// place of another makes 9 new ones, which Prometheus keeps as long as all its data
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = PROMETHEUS_PEERS,
+        value_parser = peer_count,
+        requires = "prometheus"
+    )]
+    prometheus_peers: usize,
     /// Print each window as a line of JSON, with all peers, the stalls and the hints
     #[arg(long, conflicts_with = "rows")]
     json: bool,
@@ -153,6 +176,31 @@ pub(crate) struct Recording {
     /// Folder to create for the recording, a set of Parquet files
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// Continue the recording in DIR, if there is one. A folder with anything else in it is refused
+    #[arg(long)]
+    append: bool,
+    /// Maximum size of all files together, such as 500MB or 2GB. The oldest ones are deleted before a
+    /// new one would exceed it
+    #[arg(long, value_name = "SIZE", value_parser = period::bytes)]
+    max_size: Option<u64>,
+    /// Delete files that were written longer ago than this, such as 30d or 12h. The newest one is
+    /// kept
+    #[arg(long, value_name = "TIME", value_parser = period::span)]
+    keep: Option<Duration>,
+}
+
+impl Recording {
+    /// Opens the recording, and deletes what is beyond its limits.
+    fn open(&self) -> Result<Writer, WriteError> {
+        let writer = match self.append {
+            true => Writer::append(&self.folder)?,
+            false => Writer::create(&self.folder)?,
+        };
+        writer.with_limits(Limits {
+            max_bytes: self.max_size,
+            keep: self.keep,
+        })
+    }
 }
 
 /// Runs `peers watch`.
@@ -162,7 +210,7 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         None => None,
     };
     let metrics = match &watch.prometheus {
-        Some(address) => Some(Metrics::serve(address)?),
+        Some(address) => Some(Metrics::serve(address, watch.prometheus_peers)?),
         None => None,
     };
     if let Some(metrics) = &metrics {
@@ -365,7 +413,7 @@ impl Nats {
 pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     let signal = Signal::within(EXIT_LIMIT_WITH_PROBES)?;
     // Before any probe is attached.
-    let mut writer = Writer::create(&recording.folder)?;
+    let mut writer = recording.open()?;
     let should_continue = &|| !signal.has_arrived();
     let say = &|text: &str| complain(format_args!("{text}"));
     let mut watched = match Watched::open(&recording.node, should_continue, say) {
@@ -387,8 +435,9 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     });
     // Before the probes are detached, which takes a while.
     let records = writer.finish()?;
+    let place = if recording.append { "added to" } else { "in" };
     print(format_args!(
-        "{records} records in {}\n",
+        "{records} records {place} {}\n",
         Name(&recording.folder)
     ));
     ended

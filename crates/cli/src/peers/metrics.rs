@@ -5,26 +5,26 @@ use crate::http::{METRICS_TYPE, Page, Server, Text, head, label, metric};
 use crate::sync::lock;
 use crate::terminal::cannot_listen;
 use packetlane::bitcoin::message::MessageType;
-use packetlane_peers::tally::{OTHER_TYPE, Peer, Tally, TypeCost};
+use packetlane_peers::tally::{OTHER_TYPE, Peer, Seen, Slot, Tally, TypeCost};
 use packetlane_peers::{Network, Transport};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-/// Maximum peers with series of their own: those that cost most. A node has 200 at most by default.
-const MAX_PEERS: usize = 500;
-
 /// Serves the latest figures.
 pub(super) struct Metrics {
     text: Arc<Mutex<String>>,
     server: Server,
+    /// Number of peers with series of their own: those that cost most.
+    peers: usize,
 }
 
 impl Metrics {
-    /// Listens at the first usable address that `address` resolves to.
-    pub(super) fn serve(address: &HostPort) -> Result<Self, String> {
-        let text = Arc::new(Mutex::new(render(&Tally::new())));
+    /// Listens at the first usable address that `address` resolves to. The `peers` that cost most
+    /// have series of their own.
+    pub(super) fn serve(address: &HostPort, peers: usize) -> Result<Self, String> {
+        let text = Arc::new(Mutex::new(render(&Tally::new(), peers)));
         let served = Arc::clone(&text);
         let page = move |path: &str| {
             let text = lock(&served);
@@ -40,6 +40,7 @@ impl Metrics {
         Ok(Self {
             text,
             server: server.map_err(failed)?,
+            peers,
         })
     }
 
@@ -50,19 +51,19 @@ impl Metrics {
 
     /// Replaces the figures that are served.
     pub(super) fn set(&self, tally: &Tally) {
-        *lock(&self.text) = render(tally);
+        *lock(&self.text) = render(tally, self.peers);
     }
 }
 
-/// Renders all metrics.
-fn render(tally: &Tally) -> String {
+/// Renders all metrics, with series of their own for the `max_peers` that cost most.
+fn render(tally: &Tally, max_peers: usize) -> String {
     let mut out = String::new();
     let mut peers: Vec<(i64, &Peer)> = tally.peers().collect();
     peers.retain(|(_, peer)| peer.gone().is_none());
     let all = peers.len();
     let cost = |peer: &Peer| (peer.seen.cpu_ns(), peer.seen.received.bytes);
     peers.sort_by_key(|(_, peer)| std::cmp::Reverse(cost(peer)));
-    peers.truncate(MAX_PEERS);
+    peers.truncate(max_peers);
 
     out += &metric("packetlane_peers", "gauge", "Connected peers.", all);
     out += &metric(
@@ -125,6 +126,7 @@ fn render(tally: &Tally) -> String {
         );
     }
 
+    kinds(&mut out, tally);
     out += &head(
         "packetlane_peer_info",
         "gauge",
@@ -149,19 +151,8 @@ fn render(tally: &Tally) -> String {
     let mut each = |name: &str, kind: &str, help: &str, figures: &dyn Fn(&Peer) -> Figures| {
         out += &head(name, kind, help);
         for (number, peer) in &peers {
-            match figures(peer) {
-                Figures::One(value) => {
-                    let _ = writeln!(out, "{name}{{peer=\"{number}\"}} {value}");
-                }
-                Figures::Directions(received, sent) => {
-                    for (direction, value) in [("received", received), ("sent", sent)] {
-                        let _ = writeln!(
-                            out,
-                            "{name}{{peer=\"{number}\",direction=\"{direction}\"}} {value}"
-                        );
-                    }
-                }
-            }
+            let labels = format!("peer=\"{number}\"");
+            figures(peer).write(&mut out, name, &labels);
         }
     };
     each(
@@ -245,6 +236,69 @@ fn render(tally: &Tally) -> String {
     out
 }
 
+/// Renders the sums by kind of connection, over all peers. All kinds are there from the start.
+fn kinds(out: &mut String, tally: &Tally) {
+    let mut connected = BTreeMap::new();
+    for (_, peer) in tally.peers().filter(|(_, peer)| peer.gone().is_none()) {
+        *connected.entry(peer.slot).or_insert(0) += 1;
+    }
+    let none = Seen::default();
+    let seen = |slot: Slot| tally.kinds().get(&slot).unwrap_or(&none);
+    let mut each = |name: &str, kind: &str, help: &str, figures: &dyn Fn(Slot) -> Figures| {
+        *out += &head(name, kind, help);
+        for slot in Slot::ALL {
+            let labels = format!("connection=\"{}\"", slot.name());
+            figures(slot).write(out, name, &labels);
+        }
+    };
+    each(
+        "packetlane_kind_peers",
+        "gauge",
+        "Connected peers, by kind of connection.",
+        &|slot| Figures::One(connected.get(&slot).copied().unwrap_or(0).into()),
+    );
+    each(
+        "packetlane_kind_observed_seconds_total",
+        "counter",
+        "Observed time, summed over the peers of a kind.",
+        &|slot| Figures::One(seen(slot).observed as f64 / 1e6),
+    );
+    // Counters are there before it is known what the source measures.
+    let is_unknown = tally.kinds().is_empty();
+    if tally.timed() || is_unknown {
+        each(
+            "packetlane_kind_cpu_seconds_total",
+            "counter",
+            "CPU time of the message thread for all peers of a kind.",
+            &|slot| {
+                let [received, sent] = [seen(slot).receiving, seen(slot).sending]
+                    .map(|calls| calls.cost.cpu_ns as f64 / 1e9);
+                Figures::Directions(received, sent)
+            },
+        );
+    }
+    if tally.counted() || is_unknown {
+        each(
+            "packetlane_kind_messages_total",
+            "counter",
+            "Messages received from and sent to all peers of a kind.",
+            &|slot| {
+                let (received, sent) = (seen(slot).received.count, seen(slot).sent.count);
+                Figures::Directions(received as f64, sent as f64)
+            },
+        );
+    }
+    each(
+        "packetlane_kind_bytes_total",
+        "counter",
+        "Bytes of messages received from and sent to all peers of a kind.",
+        &|slot| {
+            let (received, sent) = (seen(slot).received.bytes, seen(slot).sent.bytes);
+            Figures::Directions(received as f64, sent as f64)
+        },
+    );
+}
+
 /// Adds the types that have not appeared yet, and the one for types above the limit: `increase()`
 /// misses the first event of a counter that appears with it.
 fn with_known(mut costs: BTreeMap<&str, TypeCost>) -> BTreeMap<&str, TypeCost> {
@@ -259,6 +313,21 @@ enum Figures {
     One(f64),
     /// Received and sent, or for receiving and for sending.
     Directions(f64, f64),
+}
+
+impl Figures {
+    /// Writes the series with these labels.
+    fn write(self, out: &mut String, name: &str, labels: &str) {
+        // Writing to a String cannot fail.
+        let _ = match self {
+            Self::One(value) => writeln!(out, "{name}{{{labels}}} {value}"),
+            Self::Directions(received, sent) => writeln!(
+                out,
+                "{name}{{{labels},direction=\"received\"}} {received}\n\
+                 {name}{{{labels},direction=\"sent\"}} {sent}"
+            ),
+        };
+    }
 }
 
 #[cfg(test)]
@@ -367,7 +436,7 @@ mod tests {
 
     #[test]
     fn what_is_served() {
-        let metrics = Metrics::serve(&"localhost:0".parse().unwrap()).unwrap();
+        let metrics = Metrics::serve(&"localhost:0".parse().unwrap(), 20).unwrap();
         metrics.set(&tally(3));
         let answer = ask(
             metrics.address(),
@@ -409,7 +478,7 @@ mod tests {
         );
 
         let taken = metrics.address().to_string().parse().unwrap();
-        let taken = Metrics::serve(&taken).map(|_| ()).unwrap_err();
+        let taken = Metrics::serve(&taken, 20).map(|_| ()).unwrap_err();
         assert!(
             taken.contains("--prometheus: cannot listen on 127.0.0.1"),
             "{taken}"
@@ -420,11 +489,11 @@ mod tests {
     /// type.
     #[test]
     fn counters_are_there_from_the_start() {
-        let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap(), 20).unwrap();
         let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let answer = ask(metrics.address(), request);
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let all = [parse(body), parse(&render(&tally(1)))];
+        let all = [parse(body), parse(&render(&tally(1), 20))];
         for direction in ["received", "sent"] {
             for name in ["tx", "version", "feature", OTHER_TYPE] {
                 let labels = [("type", name), ("direction", direction)];
@@ -437,17 +506,52 @@ mod tests {
         assert_eq!(get(&all[1], cpu, &[("type", "tx")]), 0.0);
     }
 
+    /// The costliest have series of their own; the sums by kind cover all.
     #[test]
     fn many_peers() {
-        let series = parse(&render(&tally(MAX_PEERS as i64 + 100)));
-        assert_eq!(
-            get(&series, "packetlane_peers", &[]),
-            MAX_PEERS as f64 + 100.0
-        );
-        let infos = series
-            .keys()
-            .filter(|(name, _)| name == "packetlane_peer_info");
-        assert_eq!(infos.count(), MAX_PEERS);
-        assert!(series.len() < 10 * MAX_PEERS + 100);
+        for max_peers in [0, 1, 20] {
+            let series = parse(&render(&tally(120), max_peers));
+            assert_eq!(get(&series, "packetlane_peers", &[]), 120.0);
+            for (name, of_each) in [
+                ("packetlane_peer_info", 1),
+                ("packetlane_peer_cpu_seconds_total", 2),
+                ("packetlane_peer_bytes_total", 2),
+            ] {
+                let found = series.keys().filter(|(found, _)| found == name);
+                assert_eq!(found.count(), of_each * max_peers, "{name}");
+            }
+            let of_peers = series
+                .keys()
+                .filter(|(_, labels)| labels.iter().any(|(key, _)| key == "peer"));
+            // As the help of --prometheus-peers says.
+            assert_eq!(of_peers.count(), 9 * max_peers);
+            let kind = ("connection", "kind unknown");
+            assert_eq!(get(&series, "packetlane_kind_peers", &[kind]), 120.0);
+            let labels = [kind, ("direction", "received")];
+            let messages = get(&series, "packetlane_kind_messages_total", &labels);
+            assert_eq!(messages, 120.0);
+            let cpu = get(&series, "packetlane_kind_cpu_seconds_total", &labels);
+            assert!((cpu - 120.0 * 0.0015).abs() < 1e-9, "{cpu}");
+        }
+    }
+
+    #[test]
+    fn all_kinds_are_there_from_the_start() {
+        for series in [
+            parse(&render(&Tally::new(), 20)),
+            parse(&render(&tally(1), 20)),
+        ] {
+            for slot in Slot::ALL.into_iter().filter(|slot| *slot != Slot::Unknown) {
+                let kind = ("connection", slot.name());
+                assert_eq!(get(&series, "packetlane_kind_peers", &[kind]), 0.0);
+                for name in ["cpu_seconds", "messages", "bytes"] {
+                    for direction in ["received", "sent"] {
+                        let labels = [kind, ("direction", direction)];
+                        let name = format!("packetlane_kind_{name}_total");
+                        assert_eq!(get(&series, &name, &labels), 0.0);
+                    }
+                }
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ mod live;
 mod metrics;
 #[cfg(feature = "nats")]
 mod nats;
+mod period;
 mod plan;
 mod recordings;
 mod report;

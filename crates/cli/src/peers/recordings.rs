@@ -2,9 +2,10 @@
 
 use super::capture;
 use crate::terminal::complain;
-use packetlane_peers::Time;
+use packetlane_files::Name;
 use packetlane_peers::file::{self, ReadCause};
 use packetlane_peers::tally::Tally;
+use packetlane_peers::{Period, Time};
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -17,11 +18,30 @@ use std::path::PathBuf;
 ///
 /// A path does not exist, or nothing can be read.
 pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>> {
+    read_within(files, Period::ALL)
+}
+
+/// Reads recordings as [`read`] does, but only windows within `period`.
+///
+/// # Errors
+///
+/// A path does not exist or is a -capturemessages folder, which has no windows, or nothing can be
+/// read.
+pub(super) fn read_within(
+    files: &[PathBuf],
+    period: Period,
+) -> Result<(Tally, Damage), Box<dyn Error>> {
     let mut tally = Tally::new();
     let mut damage = Damage::default();
     let mut recordings = Vec::new();
     for path in files {
         if capture::is_capture(path) {
+            if period != Period::ALL {
+                let name = Name(path);
+                let error =
+                    format!("{name}: --since and --until are for recordings of `peers record`");
+                return Err(error.into());
+            }
             for damaged in capture::read(path, |record| tally.add(record)) {
                 damage.add(&damaged);
             }
@@ -30,7 +50,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>>
         }
         // Keep only the time: an open reader holds a whole part in memory.
         let first = match file::read(path) {
-            Ok(mut records) => records.find_map(Result::ok),
+            Ok(records) => records.within(period).find_map(Result::ok),
             Err(error) => match &error.cause {
                 ReadCause::Io(cause) if cause.kind() == io::ErrorKind::NotFound => {
                     return Err(error.into());
@@ -43,7 +63,9 @@ pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>>
     recordings.sort_by_key(|(time, _)| *time);
     for (_, path) in recordings {
         match file::read(path) {
-            Ok(records) => records.tally(&mut tally, |error| damage.add(&error)),
+            Ok(records) => records
+                .within(period)
+                .tally(&mut tally, |error| damage.add(&error)),
             Err(error) => damage.add(&error),
         }
     }
@@ -57,6 +79,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>>
             damage.print();
             Err(last.into())
         }
+        None if period != Period::ALL => Err("nothing was recorded in this period".into()),
         None => Err("this recording contains no observed time; record longer".into()),
     }
 }

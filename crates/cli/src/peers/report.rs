@@ -1,5 +1,6 @@
 //! `packetlane peers report`.
 
+use super::period::{self, Moment};
 use crate::terminal::print;
 use clap::Args;
 use packetlane_files::Name;
@@ -16,6 +17,13 @@ pub(crate) struct Report {
     /// and user agents, but no CPU time)
     #[arg(value_name = "RECORDING", required = true)]
     files: Vec<PathBuf>,
+    /// Only what was recorded since then: a time ago in days, hours or minutes (7d, 12h, 90m), or a
+    /// time in UTC (2026-11-20, 2026-11-20T12:00Z)
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
+    /// Only what was recorded before then; a date means the start of that day
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
     /// Write the report as HTML with plots to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -25,7 +33,8 @@ pub(crate) struct Report {
 }
 
 pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
-    let (tally, damage) = super::recordings::read(&args.files)?;
+    let period = period::between(args.since, args.until)?;
+    let (tally, damage) = super::recordings::read_within(&args.files, period)?;
     let report = report::Report::of(&tally);
     print(format_args!("{}", text::render(&report)));
     let write = |path: &Path, text: String| {
