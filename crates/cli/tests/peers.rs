@@ -255,6 +255,7 @@ impl TempDir {
                     wall_ns: 5000,
                     cpu_ns: 4000,
                 }),
+                added: None,
             };
             let window = Event::Window {
                 start,

@@ -87,6 +87,7 @@ enum {
 	VERSION = 5,	   // only an event
 	BLOCK_MESSAGE = 6, // only an event
 	BLOCK_CONNECTED = 7,
+	TRANSACTION_ADDED = 8, // only a purpose
 };
 
 // Types of inventory entries for blocks (BIP152): 2 is a block, 3 a filtered one, 4 a compact one.
@@ -140,7 +141,9 @@ struct visits {
 
 struct message_event {
 	u32 event;
-	u32 announces; // 1 if it is an `inv` of transactions to a peer
+	// 1 if it is an `inv` of transactions to a peer, or if processing it added a transaction to
+	// the mempool or a block to the chain.
+	u32 flag;
 	u64 time_ns;
 	s64 peer;
 	u64 bytes;
@@ -231,6 +234,7 @@ struct call {
 	u64 debt_ns;
 	s64 peer;
 	u64 has_message;
+	u64 has_added; // whether it added a transaction or a block
 	u64 bytes;
 	char type[16];
 };
@@ -375,6 +379,7 @@ int enter(void *context)
 	call->probes_ns = 0;
 	call->peer = -1;
 	call->has_message = 0;
+	call->has_added = 0;
 	// Last, so that the call includes as little of this program as possible.
 	call->start_ns = ktime_get_ns();
 	call->start_cpu_ns = run_ns(call, call->start_ns);
@@ -433,7 +438,7 @@ int leave(void *context)
 		struct message_event *event = reserve(sizeof *event);
 		if (event) {
 			event->event = INBOUND_MESSAGE;
-			event->announces = 0;
+			event->flag = call->has_added;
 			event->time_ns = now;
 			event->peer = call->peer;
 			event->bytes = call->bytes;
@@ -576,7 +581,7 @@ static __attribute__((always_inline)) void outbound(const char *type, s64 peer, 
 	if (!event)
 		return;
 	event->event = OUTBOUND_MESSAGE;
-	event->announces = 0;
+	event->flag = 0;
 	event->time_ns = ktime_get_ns();
 	event->peer = peer;
 	event->bytes = bytes;
@@ -584,7 +589,7 @@ static __attribute__((always_inline)) void outbound(const char *type, s64 peer, 
 	event->cpu_ns = 0;
 	__builtin_memcpy(event->type, type, sizeof event->type);
 	if (*(u64 *)type == 0x766e69) // "inv"
-		event->announces = announces_transactions(payload, bytes);
+		event->flag = announces_transactions(payload, bytes);
 	ringbuf_submit(event, 0);
 }
 
@@ -660,8 +665,11 @@ static __attribute__((always_inline)) void hit(void *context, struct call *call)
 	struct site *site = map_lookup(&sites, &index);
 	if (!site || !site->event)
 		return;
-	if (site->event == BLOCK_CONNECTED) {
-		block_connected(context, site);
+	if (site->event == BLOCK_CONNECTED || site->event == TRANSACTION_ADDED) {
+		if (call && call->function == RECEIVING)
+			call->has_added = 1;
+		if (site->event == BLOCK_CONNECTED)
+			block_connected(context, site);
 		return;
 	}
 	s64 peer = argument(context, &site->arguments[0]);

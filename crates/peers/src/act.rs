@@ -1,7 +1,7 @@
 //! Rules by which costly peers are disconnected.
 //!
 //! Only inbound peers are ever chosen. As in [`hints`](crate::hints), a peer's cost excludes the
-//! transactions and blocks that it delivered.
+//! transactions and blocks that the node took from it.
 
 use crate::record::{ConnectionType, Time};
 use crate::tally::Tally;
@@ -21,8 +21,8 @@ const PARTS: u64 = 30;
 pub struct Rules {
     /// Disconnect a peer that costs more than this, in CPU microseconds per second: 100 to 1,000,000.
     pub cost_us: f64,
-    /// On average over this time, in minutes: 1 to 60.
-    pub minutes: u64,
+    /// On average over this time, in minutes: 0.1 to 60.
+    pub minutes: f64,
     /// At most so many peers in an hour: 1 to 100.
     pub per_hour: usize,
 }
@@ -44,9 +44,11 @@ pub enum RulesError {
 impl fmt::Display for RulesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Form => "expected cost=US,minutes=M,per-hour=N, such as cost=2000,minutes=5,per-hour=3",
+            Self::Form => {
+                "expected cost=US,minutes=M,per-hour=N, such as cost=2000,minutes=5,per-hour=3"
+            }
             Self::Cost => "cost must be given, from 100 to 1000000 CPU microseconds per second",
-            Self::Minutes => "minutes must be from 1 to 60",
+            Self::Minutes => "minutes must be from 0.1 to 60",
             Self::PerHour => "per-hour must be from 1 to 100",
         })
     }
@@ -60,7 +62,7 @@ impl FromStr for Rules {
     fn from_str(text: &str) -> Result<Self, RulesError> {
         let mut rules = Self {
             cost_us: 0.0,
-            minutes: 5,
+            minutes: 5.0,
             per_hour: 3,
         };
         for part in text.split(',') {
@@ -78,7 +80,7 @@ impl FromStr for Rules {
         }
         match () {
             () if !(100.0..=1e6).contains(&rules.cost_us) => Err(RulesError::Cost),
-            () if !(1..=60).contains(&rules.minutes) => Err(RulesError::Minutes),
+            () if !(0.1..=60.0).contains(&rules.minutes) => Err(RulesError::Minutes),
             () if !(1..=100).contains(&rules.per_hour) => Err(RulesError::PerHour),
             () => Ok(rules),
         }
@@ -139,7 +141,7 @@ impl Actor {
         let Some((_, now)) = tally.times() else {
             return Vec::new();
         };
-        let over = self.rules.minutes * MINUTE;
+        let over = (self.rules.minutes * MINUTE as f64) as Time;
         let mut wanted = Vec::new();
         let mut peers = BTreeMap::new();
         for (number, peer) in tally.peers() {
@@ -159,7 +161,7 @@ impl Actor {
                     is_done: false,
                 });
             let latest = &peer.latest;
-            let useful = latest.once_processed.cost.cpu_ns;
+            let useful = latest.useful.cost.cpu_ns;
             costs.add(
                 Part {
                     start,
@@ -200,8 +202,8 @@ impl Actor {
             peer: number,
             address: costs.address.clone(),
             reason: format!(
-                "{us:.0} us/s over {} minutes beyond the transactions and blocks that it \
-                 delivered, more than {}",
+                "{us:.0} us/s over {} minutes beyond the transactions and blocks that the \
+                 node took, more than {}",
                 self.rules.minutes, self.rules.cost_us
             ),
         })
@@ -248,9 +250,12 @@ mod tests {
     #[test]
     fn rules_are_read_and_bounded() {
         let rules: Rules = "cost=2000,minutes=7,per-hour=1".parse().unwrap();
-        assert_eq!((rules.cost_us, rules.minutes, rules.per_hour), (2000.0, 7, 1));
+        assert_eq!(
+            (rules.cost_us, rules.minutes, rules.per_hour),
+            (2000.0, 7.0, 1)
+        );
         let rules: Rules = "cost=100".parse().unwrap();
-        assert_eq!((rules.minutes, rules.per_hour), (5, 3));
+        assert_eq!((rules.minutes, rules.per_hour), (5.0, 3));
         for (text, error) in [
             ("", RulesError::Form),
             ("2000", RulesError::Form),

@@ -50,7 +50,9 @@ pub fn steps(
     bytes: u64,
     start: &[u8],
 ) -> Vec<(BlockHash, BlockStep)> {
-    let start = &start[..start.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+    let start = &start[..start
+        .len()
+        .min(usize::try_from(bytes).unwrap_or(usize::MAX))];
     let headed = |step| {
         let hash = block_hash(start).ok()?;
         Some(vec![(hash, step)])
@@ -66,11 +68,8 @@ pub fn steps(
         (true, "cmpctblock") => headed(BlockStep::Compact),
         (true, "block") => headed(BlockStep::Delivered),
         (true, "blocktxn") => hashed(BlockStep::DeliveredMissing),
-        (false, "getblocktxn") => {
-            compact_size(start.get(HASH_LEN..).unwrap_or_default()).and_then(|missing| {
-                hashed(BlockStep::RequestedMissing(missing))
-            })
-        }
+        (false, "getblocktxn") => compact_size(start.get(HASH_LEN..).unwrap_or_default())
+            .and_then(|missing| hashed(BlockStep::RequestedMissing(missing))),
         _ => None,
     };
     found.unwrap_or_default()
@@ -161,7 +160,9 @@ impl Block {
     /// The transactions that its compact form lacked. `None` if it came whole, or is incomplete.
     #[must_use]
     pub fn missing(&self) -> Option<u64> {
-        let by = self.delivered.filter(|by| by.step != BlockStep::Delivered)?;
+        let by = self
+            .delivered
+            .filter(|by| by.step != BlockStep::Delivered)?;
         let missing = self.requests.iter().filter(|one| one.by.peer == by.peer);
         let missing = missing.filter_map(|one| match one.by.step {
             BlockStep::RequestedMissing(count) => Some(count),
@@ -215,6 +216,8 @@ pub struct Given {
     pending: VecDeque<BlockHash>,
     /// Blocks that it owes.
     open: Vec<BlockHash>,
+    /// The type of its last message about a block, if it answered a request.
+    asked: Option<&'static str>,
 }
 
 /// How the connected blocks came.
@@ -308,6 +311,13 @@ impl Blocks {
         stalls
     }
 
+    /// Whether the peer's last message about a block is of this type and answered a request. The
+    /// message's other record comes after this one.
+    pub(crate) fn was_asked(&self, peer: i64, message_type: &str) -> bool {
+        let given = self.given.get(&peer);
+        given.is_some_and(|given| given.asked == Some(message_type))
+    }
+
     /// Adds a message.
     pub(crate) fn message(&mut self, hash: BlockHash, by: By) {
         match by.step {
@@ -394,8 +404,9 @@ impl Blocks {
         let ended = self.end(hash, by.time, |one| {
             one.peer == by.peer && answers(one.step)
         });
+        let given = self.given.entry(by.peer).or_default();
+        given.asked = (!ended.is_empty()).then(|| by.step.message_type());
         if let Some(first) = ended.first() {
-            let given = self.given.entry(by.peer).or_default();
             given.answered += 1;
             given.answering = given
                 .answering

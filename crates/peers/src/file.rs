@@ -62,7 +62,7 @@ pub enum Kind {
 }
 
 /// The columns: name, type and meaning. All except the first two may be null.
-pub const COLUMNS: [(&str, Kind, &str); 27] = [
+pub const COLUMNS: [(&str, Kind, &str); 28] = [
     ("time", Kind::Time, "when it was observed"),
     (
         "event",
@@ -145,7 +145,11 @@ pub const COLUMNS: [(&str, Kind, &str); 27] = [
         Kind::Text,
         "block_message, block_connected: the block's hash, in hexadecimal as nodes display it",
     ),
-    ("height", Kind::Integer, "block_connected: the block's height"),
+    (
+        "height",
+        Kind::Integer,
+        "block_connected: the block's height",
+    ),
     (
         "transactions",
         Kind::Integer,
@@ -156,6 +160,11 @@ pub const COLUMNS: [(&str, Kind, &str); 27] = [
         "took_ns",
         Kind::Integer,
         "block_connected: how long connecting the block took, without fetching it",
+    ),
+    (
+        "added",
+        Kind::Flag,
+        "received: whether processing it added a transaction to the mempool or a block to the chain",
     ),
 ];
 
@@ -184,6 +193,7 @@ mod column {
     pub(super) const HEIGHT: usize = 24;
     pub(super) const TRANSACTIONS: usize = 25;
     pub(super) const TOOK_NS: usize = 26;
+    pub(super) const ADDED: usize = 27;
 }
 
 /// Minimum time that a part covers, except the last one.
@@ -248,6 +258,7 @@ impl Row {
                 message_type,
                 bytes,
                 cost,
+                added,
             } => {
                 row.peer(*peer);
                 row.text(column::MESSAGE_TYPE, message_type);
@@ -256,6 +267,7 @@ impl Row {
                     row.integer(column::WALL_NS, cost.wall_ns);
                     row.integer(column::CPU_NS, cost.cpu_ns);
                 }
+                row.0[column::ADDED] = added.map(Cell::Flag);
                 "received"
             }
             Event::Sent {
@@ -401,6 +413,7 @@ impl Row {
                         cpu_ns: self.get_integer(column::CPU_NS)?,
                     }),
                 },
+                added: self.flag(column::ADDED),
             },
             "sent" => Event::Sent {
                 peer: self.get_peer()?,
@@ -463,16 +476,20 @@ impl Row {
             kind: ConnectionType::from_name(kind).ok_or(Fault::Value(column::CONNECTION_TYPE))?,
             network: network.transpose()?,
             transport: transport.transpose()?,
-            relay: match self.0[column::RELAY] {
-                Some(Cell::Flag(relay)) => Some(relay),
-                _ => None,
-            },
+            relay: self.flag(column::RELAY),
             user_agent: name(column::USER_AGENT)?.map(str::to_owned),
             since: match self.0[column::SINCE] {
                 None => None,
                 Some(_) => Some(self.get_integer(column::SINCE)?),
             },
         })
+    }
+
+    fn flag(&self, column: usize) -> Option<bool> {
+        match self.0[column] {
+            Some(Cell::Flag(flag)) => Some(flag),
+            _ => None,
+        }
     }
 
     fn block(&self) -> Result<BlockHash, Fault> {

@@ -1,6 +1,6 @@
 //! What an operator could do about peers whose cost is out of proportion, and what that would lose.
 //!
-//! A peer's cost here excludes the transactions and blocks that it delivered: the node would have
+//! A peer's cost here excludes the transactions and blocks that the node took from it: it would have
 //! had these from another peer, at the same cost. A peer is out of proportion if it costs
 //! [`FACTOR`] times the median of the others of its kind, even if the true value is two standard
 //! errors lower, and at least [`LEAST_US`].
@@ -57,6 +57,7 @@ struct Candidate<'t> {
     /// CPU microseconds per second beyond transactions and blocks, and twice the standard error.
     us: f64,
     error: f64,
+    /// Messages beyond these, and bytes of all messages, per second in both directions.
     messages: f64,
     bytes: f64,
 }
@@ -68,16 +69,15 @@ impl<'t> Candidate<'t> {
             return None;
         }
         let seconds = seen.observed as f64 / 1e6;
-        let useful = seen.once_processed.cost.cpu_ns;
-        let messages = seen.received.count.saturating_sub(seen.once.count);
-        let bytes = seen.received.bytes.saturating_sub(seen.once.bytes);
+        let useful = seen.useful.cost.cpu_ns;
+        let messages = seen.received.count.saturating_sub(seen.useful.count);
         Some(Self {
             number,
             peer,
             us: seen.cpu_ns().saturating_sub(useful) as f64 / 1e3 / seconds,
             error: 2.0 * peer.cpu.error(tally.observed_share()).unwrap_or(0.0) / 1e3,
             messages: messages.saturating_add(seen.sent.count) as f64 / seconds,
-            bytes: bytes.saturating_add(seen.sent.bytes) as f64 / seconds,
+            bytes: seen.received.bytes.saturating_add(seen.sent.bytes) as f64 / seconds,
         })
     }
 
@@ -150,7 +150,7 @@ fn alone(tally: &Tally, all: &[Candidate<'_>], one: &Candidate<'_>) -> Option<Hi
         ms_per_second: one.us / 1e3,
         times: one.us / usual,
         reason: format!(
-            "{:.2} ms/s beyond the transactions and blocks that it delivered: {:.0} times the \
+            "{:.2} ms/s beyond the transactions and blocks that the node took: {:.0} times the \
              median of {} {kind} peers ({:.2} ms/s). {:.1} messages/s ({messages:.1} there), {} \
              each ({} there), {}/s ({}/s there)",
             one.us / 1e3,
@@ -188,7 +188,11 @@ fn groups(tally: &Tally, all: &[Candidate<'_>]) -> Vec<Hint> {
             return None;
         }
         let us: f64 = group.iter().map(|one| one.us).sum();
-        let error = group.iter().map(|one| one.error.powi(2)).sum::<f64>().sqrt();
+        let error = group
+            .iter()
+            .map(|one| one.error.powi(2))
+            .sum::<f64>()
+            .sqrt();
         let usual = median(others.iter().map(|other| other.us)).max(1.0);
         let each = us / group.len() as f64;
         let least = FACTOR * usual * group.len() as f64;
@@ -201,7 +205,7 @@ fn groups(tally: &Tally, all: &[Candidate<'_>]) -> Vec<Hint> {
             times: each / usual,
             reason: format!(
                 "{} inbound peers of {name} cost {:.2} ms/s beyond the transactions and blocks \
-                 that they delivered, {:.0} % of what all peers cost: {:.2} ms/s each, {:.0} times \
+                 that the node took, {:.0} % of what all peers cost: {:.2} ms/s each, {:.0} times \
                  the median of the {} others ({:.2} ms/s)",
                 group.len(),
                 us / 1e3,

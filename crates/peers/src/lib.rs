@@ -29,8 +29,8 @@ pub mod tally;
 pub use period::Period;
 pub use process::{MESSAGE_THREAD, NETWORK_THREAD, Process, ProcessError, Thread, stolen_ns};
 pub use record::{
-    BlockStep, Calls, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
-    Transport,
+    BlockStep, Calls, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record,
+    Time, Transport,
 };
 pub use row::PeerRow;
 pub use source::{Source, SourceError};

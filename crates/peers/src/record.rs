@@ -47,6 +47,9 @@ pub enum Event {
         bytes: u64,
         /// Cost of the call that processed it, if the source measures that.
         cost: Option<Cost>,
+        /// Whether processing it added a transaction to the mempool or a block to the chain, if the
+        /// source sees that.
+        added: Option<bool>,
     },
     /// The node has handed a message for a peer to its transport.
     Sent {

@@ -192,7 +192,11 @@ pub struct GroupRow {
 impl GroupRow {
     fn all(groups: BTreeMap<String, GroupCost>, timed: bool, seconds: f64) -> Vec<Self> {
         let row = |(name, cost): (String, GroupCost)| {
-            let bytes = cost.seen.received.bytes.saturating_add(cost.seen.sent.bytes);
+            let bytes = cost
+                .seen
+                .received
+                .bytes
+                .saturating_add(cost.seen.sent.bytes);
             let seconds = seconds.max(f64::MIN_POSITIVE);
             Self {
                 name,
@@ -317,9 +321,8 @@ impl StallRow {
     /// A stall, as of `now`.
     #[must_use]
     pub fn of(tally: &Tally, stall: &Stall, now: Time) -> Self {
-        let address = |(_, peer): (i64, &Peer)| {
-            peer.connection.as_ref().map(|known| known.address.clone())
-        };
+        let address =
+            |(_, peer): (i64, &Peer)| peer.connection.as_ref().map(|known| known.address.clone());
         let mut all = tally.peers().chain(tally.left());
         let found = all.find(|(number, _)| *number == stall.peer);
         Self {
@@ -339,7 +342,11 @@ impl Blocks {
         let blocks = tally.blocks();
         let now = tally.times().map_or(0, |(_, now)| now);
         let sums = blocks.sums();
-        let rows: Vec<BlockRow> = blocks.latest().take(MAX_BLOCK_ROWS).map(BlockRow::of).collect();
+        let rows: Vec<BlockRow> = blocks
+            .latest()
+            .take(MAX_BLOCK_ROWS)
+            .map(BlockRow::of)
+            .collect();
         if rows.is_empty() {
             return None;
         }
@@ -355,7 +362,9 @@ impl Blocks {
             took_seconds: Figures::scaled(&sums.took, 1e6),
             connecting_ms: Figures::scaled(&sums.connecting, 1e6),
             stalls: sums.stalls,
-            stall_rows: stalls.map(|stall| StallRow::of(tally, &stall, now)).collect(),
+            stall_rows: stalls
+                .map(|stall| StallRow::of(tally, &stall, now))
+                .collect(),
             rows,
         })
     }
@@ -486,7 +495,11 @@ impl Report {
 
         let mut all: Vec<_> = tally.peers().chain(tally.left()).collect();
         let cost = |(_, peer): &(i64, &Peer)| {
-            let bytes = peer.seen.received.bytes.saturating_add(peer.seen.sent.bytes);
+            let bytes = peer
+                .seen
+                .received
+                .bytes
+                .saturating_add(peer.seen.sent.bytes);
             (peer.seen.cpu_ns(), bytes)
         };
         all.sort_by_key(|one| std::cmp::Reverse(cost(one)));

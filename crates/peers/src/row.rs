@@ -37,8 +37,8 @@ pub struct PeerRow {
     pub sending_ms_per_second: Option<f64>,
     /// Standard error of the sum of both, caused by sampling.
     pub error_ms_per_second: Option<f64>,
-    /// CPU time for the transactions and blocks that it delivered: part of receiving. The node
-    /// would have had them from another peer.
+    /// CPU time for what the node needed from some peer: transactions that it accepted, and blocks
+    /// that it asked for or that extended its chain. Part of receiving.
     pub useful_ms_per_second: Option<f64>,
     /// Messages from it.
     pub received_per_second: Option<f64>,
@@ -50,7 +50,7 @@ pub struct PeerRow {
     pub sent_bytes_per_second: f64,
     /// The type of its messages that has cost most CPU time so far.
     pub costliest_type: Option<String>,
-    /// Transactions from it.
+    /// Transactions from it that the node accepted, as far as the source says so.
     pub transactions_per_second: Option<f64>,
     /// Blocks that it was the first to announce.
     pub blocks_first: u64,
@@ -92,7 +92,7 @@ impl PeerRow {
             receiving_ms_per_second: timed(seen.receiving.cost.cpu_ns),
             sending_ms_per_second: timed(seen.sending.cost.cpu_ns),
             error_ms_per_second: error.flatten().map(|ns| ns / 1e6),
-            useful_ms_per_second: timed(seen.once_processed.cost.cpu_ns),
+            useful_ms_per_second: timed(seen.useful.cost.cpu_ns),
             received_per_second: counted(seen.received.count),
             sent_per_second: counted(seen.sent.count),
             received_bytes_per_second: rate(seen.received.bytes),

@@ -568,11 +568,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-fn peers(
-    agent: &ureq::Agent,
-    address: &str,
-    auth: &Auth,
-) -> Result<BTreeMap<i64, Peer>, RpcError> {
+fn peers(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64, Peer>, RpcError> {
     let answer: Option<Peers> = ask(agent, address, auth, PEERS)?;
     match answer {
         Some(Peers(peers)) => Ok(peers),

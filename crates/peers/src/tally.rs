@@ -162,7 +162,11 @@ pub struct Seen {
     pub once: Messages,
     /// The part of `processed` of the types [`ONCE`].
     pub once_processed: Calls,
-    /// Transactions from it.
+    /// The part of `processed` that the node needed from some peer: transactions that it accepted,
+    /// and blocks that it asked for or that extended its chain. Where the source does not say whether
+    /// anything was accepted, all of `once_processed`.
+    pub useful: Calls,
+    /// Transactions from it that were accepted, as far as the source says so.
     pub transactions: u64,
     /// Observed time, in microseconds.
     pub observed: Time,
@@ -184,6 +188,7 @@ impl Seen {
         add_calls(&mut self.processed, other.processed);
         self.once.add(other.once);
         add_calls(&mut self.once_processed, other.once_processed);
+        add_calls(&mut self.useful, other.useful);
         self.transactions = self.transactions.saturating_add(other.transactions);
         self.received.add(other.received);
         self.sent.add(other.sent);
@@ -487,17 +492,17 @@ impl Tally {
                 message_type,
                 bytes,
                 cost,
+                added,
             } => {
                 self.counted = true;
                 let processed = cost.map(|cost| Calls { count: 1, cost });
-                self.messages(
-                    *peer,
-                    time,
-                    true,
-                    message_type,
-                    Messages::one(*bytes),
-                    processed,
-                );
+                let messages = Messages::one(*bytes);
+                self.messages(*peer, time, true, message_type, messages, processed);
+                if ONCE.contains(&message_type.as_str()) && *added != Some(false)
+                    || self.blocks.was_asked(*peer, message_type)
+                {
+                    self.useful(*peer, message_type, processed.unwrap_or_default());
+                }
             }
             Event::Sent {
                 peer,
@@ -515,7 +520,10 @@ impl Tally {
                 );
             }
             Event::BlockMessage { peer, block, step } => {
-                if self.peer(*peer, time).is_some_and(|peer| peer.gone.is_none()) {
+                if self
+                    .peer(*peer, time)
+                    .is_some_and(|peer| peer.gone.is_none())
+                {
                     let by = By {
                         peer: *peer,
                         time,
@@ -845,9 +853,6 @@ impl Tally {
         if once {
             peer.open.once.add(messages);
         }
-        if received && message_type == "tx" {
-            peer.open.transactions = peer.open.transactions.saturating_add(messages.count);
-        }
         if let Some(calls) = processed {
             add_calls(&mut peer.open.processed, calls);
             if once {
@@ -866,6 +871,16 @@ impl Tally {
             self.timed = true;
             add_calls(&mut cost.processed, calls);
             cost.cpu.add(calls.cost.cpu_ns as f64, 1.0);
+        }
+    }
+
+    /// Adds a message that the node needed from some peer. It was counted before.
+    fn useful(&mut self, peer: i64, message_type: &str, processed: Calls) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            add_calls(&mut peer.open.useful, processed);
+            if message_type == "tx" {
+                peer.open.transactions = peer.open.transactions.saturating_add(1);
+            }
         }
     }
 

@@ -67,6 +67,7 @@ fn every_peer_costs_what_it_says() {
                 message_type,
                 bytes,
                 cost,
+                ..
             } => {
                 let number = received.entry(peer).or_default();
                 let expected = match *number {

@@ -59,12 +59,14 @@ fn every_kind() -> Vec<Record> {
                 wall_ns: 12,
                 cpu_ns: 0,
             }),
+            added: None,
         },
         Event::Received {
             peer: -1,
             message_type: String::new(),
             bytes: 0,
             cost: None,
+            added: None,
         },
         Event::Sent {
             peer: 3,
@@ -282,6 +284,7 @@ fn numbered(number: u64) -> Record {
                 wall_ns: number % 77_777,
                 cpu_ns: number % 55_555,
             }),
+            added: None,
         },
     }
 }

@@ -52,6 +52,7 @@ fn window(start: Time, peers: &[i64]) -> Vec<Record> {
             message_type: "inv".into(),
             bytes: 100,
             cost: Some(calls.cost),
+            added: None,
         };
         records.push(at(start + 500_000, received));
         let event = Event::Calls {

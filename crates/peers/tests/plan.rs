@@ -189,6 +189,7 @@ fn records_before_a_gap_do_not_count_for_the_next_window() {
             message_type: "tx".into(),
             bytes: 100,
             cost: None,
+            added: None,
         },
     };
     let window = |start, time| Record {
@@ -337,6 +338,7 @@ fn odd_records_are_taken() {
                 message_type,
                 bytes: u64::MAX,
                 cost: Some(huge.cost),
+                added: None,
             },
         );
     }

@@ -21,11 +21,7 @@ pub(super) struct Acting {
 
 impl Acting {
     /// Opens the log. Without `rpc`, nothing is done but said.
-    pub(super) fn open(
-        rules: Rules,
-        log: Option<&Path>,
-        rpc: Option<Rpc>,
-    ) -> Result<Self, String> {
+    pub(super) fn open(rules: Rules, log: Option<&Path>, rpc: Option<Rpc>) -> Result<Self, String> {
         let open = |path: &Path| {
             let file = File::options().append(true).create(true).open(path);
             let failed = |error| format!("--act-log: cannot write {}: {error}", Name(path));
@@ -56,10 +52,13 @@ impl Acting {
                 printable(action.address.as_bytes()),
                 action.reason
             );
-            self.log(end, &match self.rpc {
-                Some(_) => format!("disconnecting {what}"),
-                None => format!("dry run: would disconnect {what}"),
-            })?;
+            self.log(
+                end,
+                &match self.rpc {
+                    Some(_) => format!("disconnecting {what}"),
+                    None => format!("dry run: would disconnect {what}"),
+                },
+            )?;
             let text = match &self.rpc {
                 None => format!("dry run: would disconnect {what}"),
                 Some(rpc) => match rpc.disconnect(action.peer, &action.address) {
@@ -79,7 +78,8 @@ impl Acting {
         let Some((file, path)) = &mut self.log else {
             return Ok(());
         };
-        let time = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_micros(time));
+        let time =
+            humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_micros(time));
         writeln!(file, "{time} {text}")
             .map_err(|error| format!("--act-log: cannot write {}: {error}", Name(path)))
     }

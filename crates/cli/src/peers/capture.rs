@@ -102,6 +102,7 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
                     message_type,
                     bytes,
                     cost: None,
+                    added: None,
                 },
                 false => Event::Sent {
                     peer,

@@ -352,7 +352,9 @@ impl Figures {
         }
         let more = self.hints.len().saturating_sub(SHOWN);
         if more > 0 {
-            lines.push(format!("and {more} more peers that cost much: see `peers report`"));
+            lines.push(format!(
+                "and {more} more peers that cost much: see `peers report`"
+            ));
         }
         if self.peers.iter().any(|peer| peer.is_older) {
             lines.push("> before an age: connected before the observation, so older".to_owned());
@@ -398,9 +400,7 @@ fn order(one: &PeerRow, other: &PeerRow, sort: Sort) -> Ordering {
         }),
         Sort::Received => by_number(|row| row.received_per_second.unwrap_or(0.0)),
         Sort::Sent => by_number(|row| row.sent_per_second.unwrap_or(0.0)),
-        Sort::Bytes => {
-            by_number(|row| row.received_bytes_per_second + row.sent_bytes_per_second)
-        }
+        Sort::Bytes => by_number(|row| row.received_bytes_per_second + row.sent_bytes_per_second),
         Sort::ReceivedBytes => by_number(|row| row.received_bytes_per_second),
         Sort::SentBytes => by_number(|row| row.sent_bytes_per_second),
         Sort::Transactions => by_number(|row| row.transactions_per_second.unwrap_or(0.0)),
@@ -509,6 +509,7 @@ mod tests {
                     message_type: name.to_owned(),
                     bytes: 1000,
                     cost: Some(calls(ms).cost),
+                    added: None,
                 });
             }
             add(Event::Calls {

@@ -147,7 +147,7 @@ pub(crate) struct Watch {
     json: bool,
     /// Disconnect inbound peers by rules: cost=US,minutes=M,per-hour=N means those that cost more than
     /// US CPU microseconds per second over M minutes (5), at most N (3) in an hour. The cost of the
-    /// transactions and blocks that a peer delivered does not count. Only says what it would do,
+    /// transactions and blocks that the node took from a peer does not count. Only says what it would do,
     /// unless --act-for-real is given
     #[arg(long, value_name = "RULES")]
     act: Option<Rules>,

@@ -352,6 +352,7 @@ mod tests {
                     message_type: "a\"b\\c\nd".to_owned(),
                     bytes: 10,
                     cost: Some(calls.cost),
+                    added: None,
                 },
                 Event::Calls {
                     peer,

@@ -39,19 +39,23 @@ pub(super) struct Tracepoint {
 }
 
 /// Providers and names of the tracepoints in use.
-const WANTED: [(&str, &str); 6] = [
+const WANTED: [(&str, &str); 7] = [
     ("net", "inbound_message"),
     ("net", "outbound_message"),
     ("net", "inbound_connection"),
     ("net", "outbound_connection"),
     ("net", "closed_connection"),
     ("validation", "block_connected"),
+    (TRANSACTION_ADDED.0, TRANSACTION_ADDED.1),
 ];
+
+/// The tracepoint of a transaction that the mempool accepts.
+const TRANSACTION_ADDED: (&str, &str) = ("mempool", "added");
 
 /// The tracepoint within the function that processes messages.
 const IN_RECEIVING: &str = "inbound_message";
 
-/// Maximum number of tracepoints. Bitcoin Core has 8 with names in [`WANTED`].
+/// Maximum number of tracepoints. Bitcoin Core has 9 with names in [`WANTED`].
 pub(super) const MAX_TRACEPOINTS: usize = 63;
 
 /// Why the places were not found.
@@ -78,6 +82,14 @@ pub(super) enum PlacesError {
     Functions(&'static str),
     /// For another CPU: an emulator runs it.
     OtherMachine(&'static str),
+}
+
+impl Places {
+    /// Whether a message that adds nothing can be told from one that does.
+    pub(super) fn sees_additions(&self) -> bool {
+        let mut points = self.tracepoints.iter();
+        points.any(|point| point.name == TRANSACTION_ADDED.1)
+    }
 }
 
 impl fmt::Display for PlacesError {
@@ -233,7 +245,7 @@ impl Program {
             ));
         }
         for (provider, name) in WANTED {
-            // Blocks are of use, but not what peers cost.
+            // Without those of other providers, the cost of peers is still measured.
             if provider == "net" && !found.iter().any(|(_, point)| point.name == name) {
                 return Err(PlacesError::NoTracepoint(name));
             }

@@ -155,6 +155,7 @@ const OUTBOUND_MESSAGE: u32 = 2;
 const CONNECTED: u32 = 3;
 const DISCONNECTED: u32 = 4;
 const BLOCK_CONNECTED: u32 = 7;
+const TRANSACTION_ADDED: u32 = 8;
 
 /// Why the programs could not be loaded or attached.
 #[derive(Debug)]
@@ -547,6 +548,7 @@ fn event(tracepoint: &Tracepoint) -> u32 {
         "outbound_message" => OUTBOUND_MESSAGE,
         "closed_connection" => DISCONNECTED,
         "block_connected" => BLOCK_CONNECTED,
+        "added" => TRANSACTION_ADDED,
         _ => CONNECTED,
     }
 }

@@ -146,6 +146,10 @@ impl Probes {
                 error: error.into(),
             }
         })?;
+        let known = Known {
+            sees_additions: places.sees_additions(),
+            ..Known::default()
+        };
         let kernel = Kernel::load(&program, pid, places, ring).and_then(|mut kernel| {
             let cost = calibrate(&mut kernel)?;
             kernel.stay(cost)?;
@@ -155,7 +159,7 @@ impl Probes {
         Ok(Self {
             process,
             kernel,
-            known: Known::default(),
+            known,
             has_measured: false,
             last: None,
         })
@@ -416,6 +420,8 @@ fn calls(peer: i64, visits: Visits) -> Option<Event> {
 struct Known {
     peers: BTreeMap<i64, Connection>,
     numbers: Numbers,
+    /// Whether the programs tell messages that add a transaction or a block from others.
+    sees_additions: bool,
     /// Calls by object at the start of the window.
     before: BTreeMap<u64, Visits>,
     /// Number of calls in the window so far.
@@ -477,11 +483,12 @@ impl Known {
         events.into_iter().map(record).collect()
     }
 
-    /// A message. `announces` is set for an `inv` with which the node announces transactions.
+    /// A message. `flag` is set for an `inv` with which the node announces transactions, and for a
+    /// received message that added a transaction or a block.
     fn message(
         &mut self,
         received: bool,
-        announces: bool,
+        flag: bool,
         peer: i64,
         mut fields: Fields<'_>,
     ) -> Vec<Event> {
@@ -496,7 +503,7 @@ impl Known {
         // transactions only to peers that want them, and a filter requests them too (BIP37). That a
         // peer announces transactions does not show that it wants any.
         let filters = received && matches!(message_type.as_str(), "filterload" | "filterclear");
-        if (announces || filters)
+        if (flag && !received || filters)
             && let Some(connection) = self.peers.get_mut(&peer)
             && connection.relay != Some(true)
         {
@@ -512,6 +519,7 @@ impl Known {
                 message_type,
                 bytes,
                 cost: Some(cost),
+                added: self.sees_additions.then_some(flag),
             },
             false => Event::Sent {
                 peer,

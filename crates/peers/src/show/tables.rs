@@ -57,11 +57,27 @@ fn peers(report: &Report) -> Table {
     let timed = report.together.is_some();
     let mut head = vec!["peer", "address", "user agent", "kind", "v1/v2", "network"];
     if timed {
-        head.extend(["CPU us/s", "+-", "receiving", "sending", "useful", "us/message"]);
+        head.extend([
+            "CPU us/s",
+            "+-",
+            "receiving",
+            "sending",
+            "useful",
+            "us/message",
+        ]);
     }
     head.extend([
-        "msgs/s in", "msgs/s out", "B/s in", "B/s out", "tx/s", "blocks first", "delivered",
-        "stalls", "costliest", "for", "",
+        "msgs/s in",
+        "msgs/s out",
+        "B/s in",
+        "B/s out",
+        "tx/s",
+        "blocks first",
+        "delivered",
+        "stalls",
+        "costliest",
+        "for",
+        "",
     ]);
     let order = match timed {
         true => "costliest first",
@@ -70,16 +86,24 @@ fn peers(report: &Report) -> Table {
     Table {
         title: format!("Peers, {order}"),
         about: match timed {
-            true => "useful: the part of receiving for transactions and blocks, which the node \
-                     would have had from another peer. Rates cover the time that a peer was \
-                     connected."
-                .into(),
+            true => {
+                "useful: the part of receiving for transactions and blocks that the node took. \
+                     Rates cover the time that a peer was connected."
+                    .into()
+            }
             false => String::new(),
         },
         head,
         rows: report.peers.iter().map(|row| peer(row, timed)).collect(),
         texts: 6,
-        only_page: &["v1/v2", "network", "+-", "receiving", "sending", "delivered"],
+        only_page: &[
+            "v1/v2",
+            "network",
+            "+-",
+            "receiving",
+            "sending",
+            "delivered",
+        ],
         most: PEERS,
         more: report.more_peers,
     }

@@ -103,7 +103,13 @@ impl Groups {
             return;
         }
         let mut all: Vec<(String, GroupCost)> = std::mem::take(&mut self.0).into_iter().collect();
-        let key = |cost: &GroupCost| (cost.seen.cpu_ns(), cost.seen.received.bytes, cost.connections);
+        let key = |cost: &GroupCost| {
+            (
+                cost.seen.cpu_ns(),
+                cost.seen.received.bytes,
+                cost.connections,
+            )
+        };
         all.sort_by_key(|(name, cost)| (name == OTHER_GROUP, std::cmp::Reverse(key(cost))));
         let mut rest = GroupCost::default();
         for (_, cost) in all.drain(MAX_GROUPS..) {

@@ -281,6 +281,7 @@ impl Synthetic {
                                 message_type: name.into(),
                                 bytes,
                                 cost: Some(cost),
+                                added: None,
                             },
                         });
                     }
