@@ -206,6 +206,9 @@ const MAX_PART_TIME: Duration = Duration::from_secs(300);
 /// part is deleted.
 const PARTS_IN_LIMIT: u64 = 8;
 
+/// Maximum number of parts that are opened to find the time of one that cannot be read.
+const MAX_UNREADABLE: usize = 8;
+
 /// Records decoded at a time.
 const BATCH: usize = 4096;
 
@@ -1085,10 +1088,13 @@ impl Reader {
     pub fn within(mut self, period: Period) -> Self {
         self.period = period;
         if period.until < Time::MAX {
-            self.parts.truncate(self.count_parts_until(period.until));
+            self.parts
+                .truncate(self.count_parts_until(period.until, true));
         }
         if period.since > 0 {
-            let mut begin = self.count_parts_until(period.since).saturating_sub(1);
+            let mut begin = self
+                .count_parts_until(period.since, false)
+                .saturating_sub(1);
             // Connected peers are repeated at the start of a part. If there are none, or if the
             // recording is older than this rule, earlier parts tell which peers are connected.
             while begin > 0 {
@@ -1102,14 +1108,16 @@ impl Reader {
         self
     }
 
-    /// Number of parts that begin at `time` or earlier.
-    fn count_parts_until(&self, time: Time) -> usize {
+    /// Number of parts that begin at `time` or earlier. `if_unknown` says whether parts count that
+    /// cannot be read.
+    fn count_parts_until(&self, time: Time, if_unknown: bool) -> usize {
         let (mut low, mut high) = (0, self.parts.len());
         while low < high {
             let middle = low.midpoint(high);
             // An unreadable part begins when the next one does.
-            let first = self.parts.range(middle..high).find_map(first_of);
-            match first.is_some_and(|first| first.time <= time) {
+            let mut next = self.parts.range(middle..).take(MAX_UNREADABLE);
+            let first = next.find_map(first_of);
+            match first.map_or(if_unknown, |first| first.time <= time) {
                 true => low = middle + 1,
                 false => high = middle,
             }

@@ -3,7 +3,7 @@
 
 mod synthetic;
 
-use packetlane_peers::file::{ReadCause, Writer, read};
+use packetlane_peers::file::{COLUMNS, Kind, ReadCause, Writer, read};
 use packetlane_peers::{
     Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport,
 };
@@ -247,6 +247,24 @@ fn other_programs_read_it() {
         assert_eq!(said.trim(), expected, "{library}: {errors}");
         println!("{library} reads a recording");
     }
+}
+
+/// The guide's table of columns is that of the program.
+#[test]
+fn the_guide_has_all_columns() {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/peers.md");
+    let guide = fs::read_to_string(guide).expect("the guide");
+    let mut table = String::new();
+    for (name, kind, meaning) in COLUMNS {
+        let kind = match kind {
+            Kind::Integer => "64-bit integer",
+            Kind::Time => "microseconds since 1970, UTC",
+            Kind::Text => "text",
+            Kind::Flag => "boolean",
+        };
+        table += &format!("| `{name}` | {kind} | {meaning} |\n");
+    }
+    assert!(guide.contains(&table), "not in the guide:\n{table}");
 }
 
 /// What a child of these tests does: writes records in small parts until it is killed, and prints

@@ -368,6 +368,13 @@ mod tests {
         }
         tally.add(&Record {
             time: 2_000_000,
+            event: Event::Thread {
+                name: "b-msghand".to_owned(),
+                cpu_ns: 5_000_000,
+            },
+        });
+        tally.add(&Record {
+            time: 2_000_000,
             event: Event::Window {
                 start: 1_000_000,
                 lost: 0,
@@ -505,6 +512,39 @@ mod tests {
         }
         let cpu = "packetlane_message_cpu_seconds_total";
         assert_eq!(get(&all[1], cpu, &[("type", "tx")]), 0.0);
+    }
+
+    /// The board, the alerts and the guide ask for metrics that there are.
+    #[test]
+    fn dashboards_show_what_there_is() {
+        let series = parse(&render(&tally(1), 20));
+        let there: Vec<_> = series.keys().map(|(name, _)| name.as_str()).collect();
+        let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for file in [
+            "ops/grafana-peers.json",
+            "ops/alerts.yml",
+            "ops/alerts_test.yml",
+            "docs/guide/peers.md",
+        ] {
+            let text = std::fs::read_to_string(repository.join(file)).unwrap();
+            let is_of_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+            let shown = text.match_indices("packetlane_").map(|(at, _)| {
+                let name = &text[at..];
+                &name[..name
+                    .find(|letter| !is_of_name(letter))
+                    .unwrap_or(name.len())]
+            });
+            let of_gateway = "packetlane_gateway_";
+            // A stream in NATS, and a crate.
+            let others = ["packetlane_peers"];
+            let shown =
+                shown.filter(|name| !name.starts_with(of_gateway) && !others.contains(name));
+            let shown: Vec<_> = shown.collect();
+            assert!(!shown.is_empty(), "{file}");
+            for name in shown {
+                assert!(there.contains(&name), "{file}: {name} is not in {there:?}");
+            }
+        }
     }
 
     /// The costliest have series of their own; the sums by kind cover all.
