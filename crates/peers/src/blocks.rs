@@ -518,3 +518,228 @@ impl Blocks {
         given
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BlockStep::{
+        Compact, Delivered, DeliveredMissing, Headers, Inv, Requested, RequestedMissing,
+    };
+
+    const SECOND: Time = 1_000_000;
+
+    fn entry(kind: u32, hash: u8) -> Vec<u8> {
+        [&kind.to_le_bytes()[..], &[hash; 32]].concat()
+    }
+
+    #[test]
+    fn what_messages_are_about() {
+        let of =
+            |received, name, payload: &[u8]| steps(received, name, payload.len() as u64, payload);
+        let block = |hash, step| (BlockHash([hash; 32]), step);
+        // A block, a transaction, a block with witnesses, a filtered and a compact block.
+        let entries = [(2, 1), (1, 2), (0x4000_0002, 3), (3, 4), (4, 5)]
+            .map(|(kind, hash)| entry(kind, hash));
+        let list = [vec![5], entries.concat()].concat();
+        let found = |step| [1, 3, 5].map(|hash| block(hash, step)).to_vec();
+        assert_eq!(of(true, "inv", &list), found(Inv));
+        assert_eq!(of(false, "getdata", &list), found(Requested));
+        // What the node announces, and what is asked of it, are not its own blocks' ways.
+        assert_eq!(of(false, "inv", &list), []);
+        assert_eq!(of(true, "getdata", &list), []);
+        // Cut: the entries that are there.
+        assert_eq!(of(true, "inv", &list[..40]), [block(1, Inv)]);
+        assert_eq!(of(true, "inv", &[]), []);
+
+        let header = |number: u8| [&[number; 80][..], &[0]].concat();
+        let hash = |number: u8| block_hash(&[number; 80]).unwrap();
+        let headers = [vec![2], header(7), header(8)].concat();
+        assert_eq!(
+            of(true, "headers", &headers),
+            [(hash(7), Headers), (hash(8), Headers)]
+        );
+        let many = [vec![9], [7; 9].map(header).concat()].concat();
+        assert_eq!(of(true, "headers", &many), []);
+        assert_eq!(of(true, "headers", &headers[..100]), []);
+        assert_eq!(of(true, "cmpctblock", &[7; 90]), [(hash(7), Compact)]);
+        assert_eq!(of(true, "block", &[7; 80]), [(hash(7), Delivered)]);
+        assert_eq!(of(true, "block", &[7; 79]), []);
+        assert_eq!(of(true, "blocktxn", &[7; 40]), [block(7, DeliveredMissing)]);
+        for (count, missing) in [
+            (&[3][..], 3),
+            (&[0xfd, 1, 1], 257),
+            (&[0xfe, 1, 0, 1, 0], 65537),
+        ] {
+            let payload = [&[7; 32], count].concat();
+            assert_eq!(
+                of(false, "getblocktxn", &payload),
+                [block(7, RequestedMissing(missing))]
+            );
+        }
+        assert_eq!(of(false, "getblocktxn", &[7; 32]), []);
+        assert_eq!(of(true, "tx", &[7; 90]), []);
+        // The start of a longer message, and a start that is longer than the message.
+        assert_eq!(
+            steps(true, "block", 1_000_000, &[7; 656]),
+            [(hash(7), Delivered)]
+        );
+        assert_eq!(steps(true, "block", 40, &[7; 656]), []);
+    }
+
+    /// A step: peer, second, block, what.
+    fn add(blocks: &mut Blocks, (peer, second, block, step): (i64, u64, u8, BlockStep)) {
+        let time = second * SECOND;
+        blocks.message(BlockHash([block; 32]), By { peer, time, step });
+    }
+
+    fn connect(blocks: &mut Blocks, block: u8, second: u64) {
+        blocks.connected(
+            BlockHash([block; 32]),
+            second * SECOND,
+            block.into(),
+            100,
+            5_000_000,
+        );
+    }
+
+    #[test]
+    fn who_gave_what() {
+        let mut blocks = Blocks::default();
+        // 1: compact from peer 1 without asking, lacking nothing. 2: compact from peer 2, lacking 7.
+        // 3: whole from peer 3, announced by 1 first.
+        for step in [(1, 10, 1, Compact), (2, 11, 1, Headers)] {
+            add(&mut blocks, step);
+        }
+        connect(&mut blocks, 1, 12);
+        for step in [
+            (2, 20, 2, Compact),
+            (2, 20, 2, RequestedMissing(7)),
+            (2, 23, 2, DeliveredMissing),
+        ] {
+            add(&mut blocks, step);
+        }
+        connect(&mut blocks, 2, 23);
+        for step in [
+            (1, 30, 3, Inv),
+            (3, 31, 3, Headers),
+            (3, 31, 3, Requested),
+            (3, 33, 3, Delivered),
+        ] {
+            add(&mut blocks, step);
+        }
+        connect(&mut blocks, 3, 34);
+        // Late, and a reorganization.
+        add(&mut blocks, (2, 40, 3, Headers));
+        connect(&mut blocks, 3, 41);
+        let sums = blocks.sums();
+        assert_eq!((sums.connected, sums.compact, sums.complete), (3, 2, 1));
+        assert_eq!((sums.missing, sums.transactions, sums.stalls), (7, 200, 0));
+        assert_eq!(sums.took.max(), 4e6);
+        let given = |peer| {
+            let given = blocks.given(peer);
+            (
+                given.first,
+                given.delivered,
+                given.answered,
+                given.answering,
+            )
+        };
+        assert_eq!(given(1), (2, 1, 0, 0));
+        assert_eq!(given(2), (1, 1, 1, 3 * SECOND));
+        assert_eq!(given(3), (0, 1, 1, 2 * SECOND));
+        assert_eq!(blocks.last_first().map(|by| by.peer), Some(1));
+        let latest: Vec<_> = blocks
+            .latest()
+            .map(|(_, block)| (block.height, block.missing()))
+            .collect();
+        assert_eq!(
+            latest,
+            [(Some(3), None), (Some(2), Some(7)), (Some(1), Some(0))]
+        );
+        let third = blocks.latest().next().unwrap().1;
+        assert_eq!((third.announcements, third.took()), (2, Some(4 * SECOND)));
+    }
+
+    #[test]
+    fn who_stalls() {
+        let mut blocks = Blocks::default();
+        for step in [
+            (1, 10, 1, Headers),
+            (1, 10, 1, Requested),
+            (2, 12, 1, Headers),
+            // Two requests of one block, and one of another that is answered.
+            (2, 13, 1, Requested),
+            (3, 13, 2, Requested),
+            (3, 20, 2, Delivered),
+        ] {
+            add(&mut blocks, step);
+        }
+        assert_eq!(blocks.stalling(19 * SECOND), []);
+        let stalling = |blocks: &Blocks, second: u64| -> Vec<i64> {
+            let stalls = blocks.stalling(second * SECOND).into_iter();
+            stalls.map(|stall| stall.peer).collect()
+        };
+        assert_eq!(stalling(&blocks, 20), [1]);
+        assert_eq!(stalling(&blocks, 23), [1, 2]);
+        // It leaves, and the other one delivers.
+        let gone = blocks.left(1, 25 * SECOND);
+        assert_eq!((gone.stalls, gone.stalled, gone.first), (1, 15 * SECOND, 1));
+        assert_eq!(stalling(&blocks, 30), [2]);
+        add(&mut blocks, (2, 40, 1, Delivered));
+        connect(&mut blocks, 1, 41);
+        assert!(stalling(&blocks, 100).is_empty());
+        let ended: Vec<_> = blocks
+            .stalls()
+            .map(|stall| (stall.peer, stall.ended))
+            .collect();
+        assert_eq!(ended, [(1, Some(25 * SECOND)), (2, Some(40 * SECOND))]);
+        assert_eq!(blocks.sums().stalls, 2);
+        // From elsewhere, after a stall: that ends it, too.
+        for step in [
+            (4, 50, 3, Requested),
+            (2, 70, 3, Requested),
+            (2, 71, 3, Delivered),
+        ] {
+            add(&mut blocks, step);
+        }
+        connect(&mut blocks, 3, 72);
+        assert_eq!(blocks.given(4).stalls, 1);
+        assert_eq!(
+            blocks.stalls().last().and_then(|stall| stall.height),
+            Some(3)
+        );
+    }
+
+    /// Peers can invent any number of blocks, and leave.
+    #[test]
+    fn invented_blocks_take_little_memory() {
+        let mut blocks = Blocks::default();
+        let mut hash = [0; 32];
+        for number in 0..100_000_u64 {
+            hash[..8].copy_from_slice(&number.to_le_bytes());
+            let by = By {
+                peer: (number % 50).cast_signed(),
+                time: number,
+                step: Headers,
+            };
+            blocks.message(BlockHash(hash), by);
+        }
+        assert_eq!(blocks.known.len(), 50 * MAX_PENDING);
+        for peer in 0..50 {
+            blocks.left(peer, 0);
+        }
+        assert!(blocks.known.is_empty() && blocks.given.is_empty());
+        // Blocks that the node wants, and never gets.
+        for number in 0..100_000_u64 {
+            hash[..8].copy_from_slice(&number.to_le_bytes());
+            let by = By {
+                peer: 1,
+                time: number,
+                step: Requested,
+            };
+            blocks.message(BlockHash(hash), by);
+        }
+        assert_eq!(blocks.known.len(), MAX_BLOCKS);
+        assert!(blocks.given[&1].open.len() <= MAX_OPEN);
+    }
+}

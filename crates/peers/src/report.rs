@@ -1,6 +1,7 @@
 //! The figures of a report, computed from a [`Tally`]. Serialized as JSON for other programs;
 //! [`crate::show`] renders them as text and HTML.
 
+mod compare;
 mod days;
 
 use crate::blocks::{Block, By, Stall};
@@ -10,6 +11,7 @@ use crate::record::Time;
 use crate::row::PeerRow;
 use crate::statistics::Distribution;
 use crate::tally::{GroupCost, Messages, Peer, Slot, Tally, TypeCost};
+pub use compare::Compared;
 pub use days::DayRow;
 use packetlane_p2p::payload::BlockHash;
 use serde::Serialize;
@@ -75,6 +77,8 @@ pub struct Report {
     pub short: Short,
     /// Messages by type.
     pub types: Vec<TypeRow>,
+    /// The figures beside those of another recording, if [`Report::compare`] was called.
+    pub compared: Vec<Compared>,
     /// All peers together, over time.
     pub time_line: Vec<TimePoint>,
     /// Figures of each day (UTC), oldest first. Empty for a recording of a single day.
@@ -592,6 +596,7 @@ impl Report {
             blocks: Blocks::of(tally),
             short,
             types,
+            compared: Vec::new(),
             time_line: time_line.collect(),
             days: days::rows(tally),
             earlier_days_dropped: tally.days().are_incomplete(),
@@ -602,6 +607,11 @@ impl Report {
                 tx_us: published::TX_US,
             },
         }
+    }
+
+    /// Adds the comparison with another recording.
+    pub fn compare(&mut self, before: &Self) {
+        self.compared = compare::compare(self, before);
     }
 
     /// As indented JSON.

@@ -127,6 +127,7 @@ fn render(tally: &Tally, max_peers: usize) -> String {
     }
 
     kinds(&mut out, tally);
+    blocks(&mut out, tally);
     out += &head(
         "packetlane_peer_info",
         "gauge",
@@ -307,6 +308,73 @@ fn with_known(mut costs: BTreeMap<&str, TypeCost>) -> BTreeMap<&str, TypeCost> {
         costs.entry(name).or_default();
     }
     costs
+}
+
+/// Blocks, which are seen between windows, too.
+fn blocks(out: &mut String, tally: &Tally) {
+    let now = tally.times().map_or(0, |(_, now)| now);
+    let stalling = tally.blocks().stalling(now);
+    let sums = tally.blocks().sums();
+    let seconds = |us: f64| us / 1e6;
+    for (name, kind, help, value) in [
+        (
+            "packetlane_blocks_connected_total",
+            "counter",
+            "Blocks that the node connected. All block metrics cover all of the time, not only the \
+             observed time.",
+            sums.connected as f64,
+        ),
+        (
+            "packetlane_blocks_compact_total",
+            "counter",
+            "Of these, blocks that came as cmpctblock.",
+            sums.compact as f64,
+        ),
+        (
+            "packetlane_blocks_complete_total",
+            "counter",
+            "Of these, blocks that lacked no transaction.",
+            sums.complete as f64,
+        ),
+        (
+            "packetlane_blocks_missing_transactions_total",
+            "counter",
+            "Transactions that the other compact blocks lacked.",
+            sums.missing as f64,
+        ),
+        (
+            "packetlane_blocks_took_seconds_sum",
+            "counter",
+            "Time from the first announcement of a block until it was connected.",
+            seconds(sums.took.mean() * sums.took.count() as f64),
+        ),
+        (
+            "packetlane_blocks_took_seconds_count",
+            "counter",
+            "Blocks in packetlane_blocks_took_seconds_sum.",
+            sums.took.count() as f64,
+        ),
+        (
+            "packetlane_block_stalls_total",
+            "counter",
+            "Requests for blocks that were unanswered for more than 10 s, and have ended.",
+            sums.stalls as f64,
+        ),
+        (
+            "packetlane_block_stalled_seconds_total",
+            "counter",
+            "Time that these requests were unanswered.",
+            seconds(sums.stalled as f64),
+        ),
+        (
+            "packetlane_blocks_stalling",
+            "gauge",
+            "Requests for blocks that are unanswered for more than 10 s.",
+            stalling.len() as f64,
+        ),
+    ] {
+        *out += &metric(name, kind, help, value);
+    }
 }
 
 enum Figures {

@@ -1,6 +1,7 @@
 //! `packetlane peers report`.
 
 use super::period::{self, Moment};
+use super::recordings::Damage;
 use crate::terminal::print;
 use clap::Args;
 use packetlane_files::Name;
@@ -24,6 +25,9 @@ pub(crate) struct Report {
     /// Only what was recorded before then; a date means the start of that day
     #[arg(long, value_name = "TIME")]
     until: Option<Moment>,
+    /// Compare with another recording, such as one from before a change. The period is for both
+    #[arg(long, value_name = "RECORDING")]
+    against: Vec<PathBuf>,
     /// Write the report as HTML with plots to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -35,7 +39,14 @@ pub(crate) struct Report {
 pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
     let period = period::between(args.since, args.until)?;
     let (tally, damage) = super::recordings::read_within(&args.files, period)?;
-    let report = report::Report::of(&tally);
+    let mut report = report::Report::of(&tally);
+    drop(tally);
+    let mut damages = vec![damage];
+    if !args.against.is_empty() {
+        let (tally, damage) = super::recordings::read_within(&args.against, period)?;
+        report.compare(&report::Report::of(&tally));
+        damages.push(damage);
+    }
     print(format_args!("{}", text::render(&report)));
     let write = |path: &Path, text: String| {
         let written = packetlane_files::write(path, text);
@@ -62,5 +73,5 @@ pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
         write(path, html::render(&report, &origin))?;
         print(format_args!("\nAs HTML with plots: {}\n", Name(path)));
     }
-    damage.into_result()
+    damages.into_iter().try_for_each(Damage::into_result)
 }

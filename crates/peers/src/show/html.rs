@@ -59,7 +59,7 @@ dd { margin: 0 0 .3rem; }
 const SCRIPT: &str = "
 const units = { us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400, kB: 1e3, MB: 1e6 };
 function value(cell) {
-  const found = /^>?(-?[0-9][0-9.]*)( ([A-Za-z]+))?$/.exec(cell.textContent);
+  const found = /^>?(-?[0-9][0-9.]*)( ([A-Za-z%]+))?$/.exec(cell.textContent);
   return found ? Number(found[1]) * (units[found[3]] ?? 1) : null;
 }
 for (const table of document.querySelectorAll('table.sorts')) {
@@ -170,7 +170,6 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
             }
         )?;
     }
-    super::days::as_html(out, report)?;
     connections(out, report)?;
     hints(out, report)?;
     for one in tables::all(report) {

@@ -1,6 +1,5 @@
 //! Rendering of a report: [`text`] for the terminal, [`html`] as a page with charts.
 
-mod days;
 mod draw;
 pub mod html;
 mod tables;

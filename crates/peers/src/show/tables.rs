@@ -1,9 +1,9 @@
 //! Tables that the terminal and the page show with the same cells.
 
-use super::{digits, or_dash, per_cent, time};
-use crate::report::{Blocks, GroupRow, Report};
+use super::{bytes, digits, or_dash, per_cent, time};
+use crate::report::{Blocks, Compared, DayRow, GroupRow, Report};
 use crate::row::PeerRow;
-use crate::tally::LOCAL;
+use crate::tally::{LOCAL, MAX_DAYS};
 
 /// A table.
 pub(super) struct Table {
@@ -23,6 +23,7 @@ pub(super) struct Table {
 }
 
 /// Rows in the terminal.
+const COMPARED: usize = 40;
 const GROUPS: usize = 20;
 const PEERS: usize = 20;
 const BLOCKS: usize = 10;
@@ -31,6 +32,8 @@ const STALLS: usize = 10;
 /// The tables of groups, peers and blocks that are not empty, in the order of a report.
 pub(super) fn all(report: &Report) -> Vec<Table> {
     let mut tables = vec![
+        compared(report),
+        days(report),
         peers(report),
         groups(
             report,
@@ -51,6 +54,75 @@ pub(super) fn all(report: &Report) -> Vec<Table> {
     }
     tables.retain(|table| !table.rows.is_empty());
     tables
+}
+
+fn compared(report: &Report) -> Table {
+    let row = |row: &Compared| {
+        let value = |value: Option<f64>| or_dash(value, digits);
+        vec![
+            row.what.clone(),
+            row.unit.to_owned(),
+            value(row.before),
+            value(row.now),
+            row.ratio()
+                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            match row.differs {
+                Some(true) => "differs".to_owned(),
+                Some(false) => "within the error".to_owned(),
+                None => String::new(),
+            },
+        ]
+    };
+    Table {
+        title: "Compared with the other recording".into(),
+        about: "Differs: by more than two standard errors of sampling.".into(),
+        head: vec!["", "unit", "other", "this", "ratio", ""],
+        rows: report.compared.iter().map(row).collect(),
+        texts: 2,
+        only_page: &[],
+        most: COMPARED,
+        more: 0,
+    }
+}
+
+fn days(report: &Report) -> Table {
+    let ms = |us: f64| digits(us / 1e3);
+    let row = |day: &DayRow| {
+        vec![
+            day.date.clone(),
+            format!("{} h", digits(day.recorded_hours)),
+            per_cent(day.observed_share),
+            digits(day.peers),
+            or_dash(day.cpu_mean, ms),
+            or_dash(day.cpu_p95, ms),
+            or_dash(day.thread, ms),
+            or_dash(day.received_per_day, |count| format!("{count:.0}")),
+            or_dash(day.sent_per_day, |count| format!("{count:.0}")),
+            bytes(day.received_bytes_per_day),
+            bytes(day.sent_bytes_per_day),
+        ]
+    };
+    let cut = match report.earlier_days_dropped {
+        true => format!(" Only the last {MAX_DAYS} days are listed."),
+        false => String::new(),
+    };
+    Table {
+        title: "By day (UTC)".into(),
+        about: format!(
+            "CPU in milliseconds per second: of all peers together (mean, and 95th percentile over \
+             windows), and of the message thread by its own clock. Messages and bytes of all peers: \
+             in 24 hours, at the rate of the observed time.{cut}"
+        ),
+        head: vec![
+            "", "recorded", "observed", "peers", "mean", "p95", "thread", "msgs in", "out",
+            "bytes in", "out",
+        ],
+        rows: report.days.iter().map(row).collect(),
+        texts: 1,
+        only_page: &[],
+        most: MAX_DAYS,
+        more: 0,
+    }
 }
 
 fn peers(report: &Report) -> Table {

@@ -15,7 +15,6 @@ pub fn render(report: &Report) -> String {
     for sentence in sentences(report) {
         let _ = writeln!(out, "{sentence}");
     }
-    super::days::as_text(&mut out, report);
     slots(&mut out, report);
     hints(&mut out, report);
     for one in tables::all(report) {
