@@ -21,11 +21,12 @@
 mod layout;
 mod parts;
 
+use crate::known::Known;
 use crate::period::{Filter, Period};
 use crate::record::{
     BlockStep, Calls, Connection, ConnectionType, Cost, Event, Network, Record, Time, Transport,
 };
-use crate::tally::{MAX_PEERS, Tally};
+use crate::tally::Tally;
 use bytes::Bytes;
 use layout::{Layout, LayoutError, MAX_PAGE, MAX_PART, MAX_ROWS, MAX_TEXT, Pages};
 use packetlane_files::{Folder, Name};
@@ -39,7 +40,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, SchemaDescriptor, Type, TypePtr};
 pub use parts::Limits;
 use parts::{Parts, part_name, part_number};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::panic::AssertUnwindSafe;
@@ -695,8 +696,8 @@ pub struct Writer {
     part_rows: usize,
     /// Rows of the part that only repeat what earlier parts contain.
     repeated: usize,
-    /// The connected peers, for the start of the next part. At most [`MAX_PEERS`].
-    connected: BTreeMap<i64, Connection>,
+    /// For the start of the next part.
+    connected: Known,
     /// Whether the next record is the first one after those of an earlier writer.
     is_restarted: bool,
     records: u64,
@@ -756,7 +757,7 @@ impl Writer {
             rows: Columns::default(),
             part_rows: MAX_ROWS,
             repeated: 0,
-            connected: BTreeMap::new(),
+            connected: Known::default(),
             records: 0,
             begun: now,
             part_begun: now,
@@ -796,18 +797,7 @@ impl Writer {
         if self.rows.rows == 0 {
             self.begin_part(record.time);
         }
-        match &record.event {
-            Event::Connected { peer, connection } => {
-                if self.connected.len() < MAX_PEERS || self.connected.contains_key(peer) {
-                    self.connected.insert(*peer, connection.clone());
-                }
-            }
-            Event::Disconnected { peer } => {
-                self.connected.remove(peer);
-            }
-            Event::Started => self.connected.clear(),
-            _ => {}
-        }
+        self.connected.note(&record.event);
         self.rows.push(Row::of(record));
         match record.event {
             // So that a part has whole windows.
@@ -823,10 +813,8 @@ impl Writer {
             let event = Event::Started;
             self.rows.push(Row::of(&Record { time, event }));
         }
-        for (&peer, connection) in &self.connected {
-            let connection = connection.clone();
-            let event = Event::Connected { peer, connection };
-            self.rows.push(Row::of(&Record { time, event }));
+        for record in self.connected.records(time) {
+            self.rows.push(Row::of(&record));
         }
         self.repeated = self.rows.rows;
     }
@@ -1116,7 +1104,7 @@ impl Reader {
             let middle = low.midpoint(high);
             // An unreadable part begins when the next one does.
             let mut next = self.parts.range(middle..).take(MAX_UNREADABLE);
-            let first = next.find_map(first_of);
+            let first = next.find_map(|part| first_of(part));
             match first.map_or(if_unknown, |first| first.time <= time) {
                 true => low = middle + 1,
                 false => high = middle,
@@ -1176,7 +1164,7 @@ impl Reader {
 }
 
 /// The first record of a part, if it can be read.
-fn first_of(part: &PathBuf) -> Option<Record> {
+fn first_of(part: &Path) -> Option<Record> {
     read(part).ok()?.next()?.ok()
 }
 

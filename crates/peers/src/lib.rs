@@ -7,6 +7,7 @@ pub mod act;
 pub mod blocks;
 pub mod file;
 pub mod hints;
+mod known;
 pub mod pace;
 mod period;
 pub mod plan;

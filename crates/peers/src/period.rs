@@ -1,8 +1,7 @@
 //! Restricts a recording to a period.
 
-use crate::record::{Connection, Event, Record, Time};
-use crate::tally::MAX_PEERS;
-use std::collections::BTreeMap;
+use crate::known::Known;
+use crate::record::{Event, Record, Time};
 
 /// Maximum number of records that wait for the end of their window. If a window has more, all of it
 /// counts as inside the period.
@@ -31,7 +30,7 @@ impl Period {
 pub(crate) struct Filter {
     period: Period,
     /// Peers that connected before the first window in the period. Empty from then on.
-    known: BTreeMap<i64, Connection>,
+    known: Known,
     /// Whether there was a window in the period.
     begun: bool,
     /// Records of the current window.
@@ -42,7 +41,7 @@ impl Filter {
     pub(crate) fn new(period: Period) -> Self {
         Self {
             period,
-            known: BTreeMap::new(),
+            known: Known::default(),
             begun: false,
             held: Vec::new(),
         }
@@ -82,27 +81,15 @@ impl Filter {
     /// Passes on what is known of the peers that connected before the first window.
     fn begin(&mut self, time: Time, to: &mut impl FnMut(&Record)) {
         self.begun = true;
-        for (peer, connection) in std::mem::take(&mut self.known) {
-            let event = Event::Connected { peer, connection };
-            to(&Record { time, event });
-        }
+        let known = std::mem::take(&mut self.known);
+        known.records(time).for_each(|record| to(&record));
     }
 
     /// Takes a record outside of the period: only connections matter.
     fn note(&mut self, record: &Record, to: &mut impl FnMut(&Record)) {
         match &record.event {
-            Event::Connected { .. } | Event::Disconnected { .. } | Event::Started if self.begun => {
-                to(record);
-            }
-            Event::Connected { peer, connection } => {
-                if self.known.len() < MAX_PEERS || self.known.contains_key(peer) {
-                    self.known.insert(*peer, connection.clone());
-                }
-            }
-            Event::Disconnected { peer } => {
-                self.known.remove(peer);
-            }
-            Event::Started => self.known.clear(),
+            _ if !self.begun => self.known.note(&record.event),
+            Event::Connected { .. } | Event::Disconnected { .. } | Event::Started => to(record),
             _ => {}
         }
     }
