@@ -15,7 +15,7 @@ const STYLE: &str = "
 @media screen and (prefers-color-scheme: dark) { :root { --paper: #16181b; --ink: #e8e8e8;
   --soft: #a5a5a5; --grid: #3a3d42; --peers: #ff8c3a; --thread: #4fb0ee; --box: 255,140,58;
   --ours: #3a2a1c; } }
-body { margin: 0 auto; max-width: 70rem; padding: 1.5rem; background: var(--paper);
+body { margin: 0 auto; max-width: 75rem; padding: 1.5rem; background: var(--paper);
   color: var(--ink); font: 1rem/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.7rem; margin: 0 0 .3rem; }
 h2 { margin: 2.2rem 0 .3rem; padding-top: .6rem; border-top: 2px solid var(--grid); }
@@ -23,7 +23,8 @@ p { margin: .3rem 0; max-width: 60rem; }
 .soft { color: var(--soft); }
 figure { margin: .8rem 0; break-inside: avoid; }
 figcaption { font-weight: 600; }
-figure > svg { width: 100%; max-width: 900px; height: auto; display: block; }
+figure { overflow-x: auto; }
+figure > svg { width: 100%; min-width: 720px; max-width: 900px; height: auto; display: block; }
 svg text { font: 13px system-ui, sans-serif; fill: var(--ink); }
 svg text.soft { fill: var(--soft); }
 .grid { stroke: var(--grid); }
@@ -37,11 +38,18 @@ svg text.soft { fill: var(--soft); }
 .worst { fill: var(--soft); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: .4rem 0 .2rem; font-size: .92rem; }
-th, td { padding: .22rem .7rem; text-align: right; border-bottom: 1px solid var(--grid);
-  white-space: nowrap; font-variant-numeric: tabular-nums; }
+th, td { padding: .22rem .6rem; text-align: right; border-bottom: 1px solid var(--grid);
+  font-variant-numeric: tabular-nums; }
+th { vertical-align: bottom; }
+td { white-space: nowrap; }
+td:first-child, td.text { white-space: normal; }
 thead th { border-bottom: 2px solid var(--ink); }
 th:first-child, td:first-child, .text { text-align: left; }
-td.text { max-width: 16rem; overflow: hidden; text-overflow: ellipsis; }
+.sorts { font-size: .75rem; }
+.sorts th, .sorts td { padding: .2rem .22rem; }
+td.text { overflow-wrap: anywhere; }
+td.text:not(:first-child) { min-width: 6.4rem; }
+table:not(.sorts) td:first-child { min-width: 9rem; }
 .sorts th { cursor: pointer; }
 .sorts th[aria-sort=descending]::after { content: ' \\2193'; }
 .sorts th[aria-sort=ascending]::after { content: ' \\2191'; }

@@ -127,16 +127,9 @@ fn days(report: &Report) -> Table {
 
 fn peers(report: &Report) -> Table {
     let timed = report.together.is_some();
-    let mut head = vec!["peer", "address", "user agent", "kind", "v1/v2", "network"];
+    let mut head = vec!["peer", "address", "user agent", "kind", "v1/v2"];
     if timed {
-        head.extend([
-            "CPU us/s",
-            "+-",
-            "receiving",
-            "sending",
-            "useful",
-            "us/message",
-        ]);
+        head.extend(["CPU us/s", "+-", "recv", "send", "useful", "us/msg"]);
     }
     head.extend([
         "msgs/s in",
@@ -144,8 +137,8 @@ fn peers(report: &Report) -> Table {
         "B/s in",
         "B/s out",
         "tx/s",
-        "blocks first",
-        "delivered",
+        "first",
+        "given",
         "stalls",
         "costliest",
         "for",
@@ -159,23 +152,17 @@ fn peers(report: &Report) -> Table {
         title: format!("Peers, {order}"),
         about: match timed {
             true => {
-                "useful: the part of receiving for transactions and blocks that the node took. \
-                     Rates cover the time that a peer was connected."
+                "useful: the part of receiving for transactions and blocks that the node took. first, \
+                 given: blocks that the peer announced first, and delivered. Rates cover the time \
+                 that a peer was connected."
                     .into()
             }
             false => String::new(),
         },
         head,
         rows: report.peers.iter().map(|row| peer(row, timed)).collect(),
-        texts: 6,
-        only_page: &[
-            "v1/v2",
-            "network",
-            "+-",
-            "receiving",
-            "sending",
-            "delivered",
-        ],
+        texts: 4,
+        only_page: &["v1/v2", "+-", "recv", "send", "given"],
         most: PEERS,
         more: report.more_peers,
     }
@@ -190,7 +177,6 @@ fn peer(row: &PeerRow, timed: bool) -> Vec<String> {
         text(&row.user_agent),
         row.connection.to_owned(),
         row.transport.unwrap_or("-").to_owned(),
-        row.network.unwrap_or("-").to_owned(),
     ];
     if timed {
         let messages = row
