@@ -49,12 +49,12 @@ pub(super) static X86_64: Machine = Machine {
 ///
 /// The probe is always on the first instruction. A probe at the return replaces the return address
 /// in `x30` when this instruction is reached, so it must come before the function saves `x30`, and
-/// before `paciasp` signs it: the function's `autiasp` would reject an address that was replaced
-/// afterwards, and the node would crash. Before `paciasp`, the replaced address is signed like any
-/// other. `bti c` needs no exception: the CPU accepts the probe's `brk` as the target of a call,
-/// and to skip it would save nothing, since the kernel single-steps whatever a function starts
-/// with. It emulates only branches and loads relative to the program counter, and from Linux 6.13
-/// on `nop`, the instruction of tracepoints.
+/// before `paciasp` signs it: the function's `autiasp` rejects an address that was replaced
+/// afterwards, and the node crashes at its first call (tried with Linux 6.1). Before `paciasp`, the
+/// replaced address is signed like any other. `bti c` needs no exception: the CPU accepts the
+/// probe's `brk` as the target of a call, and skipping it would save nothing, since the kernel
+/// single-steps whatever a function starts with. It emulates only branches and loads relative to
+/// the program counter, and from Linux 6.13 on `nop`, the instruction of tracepoints.
 pub(super) static AARCH64: Machine = Machine {
     name: "64-bit ARM",
     elf_number: 183,
