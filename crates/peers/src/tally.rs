@@ -15,7 +15,7 @@ use crate::blocks::{Blocks, By, Given};
 use crate::process::MESSAGE_THREAD;
 use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Record, Time};
 use crate::statistics::{Distribution, Rate, Shares};
-pub use days::{Day, Days, MAX_DAYS};
+pub use days::{Day, Days, MAX_DAYS, Sums};
 use groups::Groups;
 pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, subnet};
 use std::collections::BTreeMap;
@@ -1062,13 +1062,20 @@ impl Tally {
             };
             self.latest_threads.insert(name, latest);
         }
-        self.days.add(&days::Window {
-            start,
-            seconds: length,
+        let mut all = Seen::default();
+        kinds.values().for_each(|seen| all.add(seen));
+        let window = days::Sums {
+            observed: length,
             span,
-            kinds: &kinds,
-            thread_ns,
-        });
+            peer_seconds: all.observed as f64 / SECOND,
+            received: all.received.count,
+            received_bytes: all.received.bytes,
+            sent: all.sent.count,
+            sent_bytes: all.sent.bytes,
+            thread_ns: thread_ns.unwrap_or(0),
+            thread_seconds: thread_ns.map_or(0.0, |_| length),
+        };
+        self.days.add(start, together, window);
         if self.timed {
             self.together.add(together as f64 / length, length);
             self.together_rate.add(length, together as f64);

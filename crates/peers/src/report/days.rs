@@ -46,24 +46,25 @@ pub(super) fn rows(tally: &Tally) -> Vec<DayRow> {
 }
 
 fn row(tally: &Tally, number: u64, day: &Day) -> DayRow {
+    let Day { together, sums } = day;
     // No window is empty, so some time was observed.
-    let per_second = |amount: f64| amount / day.observed;
-    let per_day = |amount: u64| per_second(amount as f64) * 86_400.0;
+    let per_day = |amount: u64| amount as f64 / sums.observed * 86_400.0;
     let counted = tally.counted();
-    let share = day.observed / day.span.max(day.observed);
+    let share = sums.observed / sums.span.max(sums.observed);
+    let thread = sums.thread_ns as f64 / 1e3 / sums.thread_seconds;
     DayRow {
         date: date(number),
-        recorded_hours: day.span / 3600.0,
+        recorded_hours: sums.span / 3600.0,
         // Consecutive windows are a few microseconds apart.
         observed_share: if share > 0.98 { 1.0 } else { share },
-        peers: per_second(day.seen.observed as f64 / 1e6),
-        cpu_mean: tally.timed().then(|| day.together.mean() / 1e3),
-        cpu_p95: tally.timed().then(|| day.together.quantile(0.95) / 1e3),
-        thread: (day.thread_seconds > 0.0).then(|| day.thread_ns as f64 / 1e3 / day.thread_seconds),
-        received_per_day: counted.then(|| per_day(day.seen.received.count)),
-        sent_per_day: counted.then(|| per_day(day.seen.sent.count)),
-        received_bytes_per_day: per_day(day.seen.received.bytes),
-        sent_bytes_per_day: per_day(day.seen.sent.bytes),
+        peers: sums.peer_seconds / sums.observed,
+        cpu_mean: tally.timed().then(|| together.mean() / 1e3),
+        cpu_p95: tally.timed().then(|| together.quantile(0.95) / 1e3),
+        thread: (sums.thread_seconds > 0.0).then_some(thread),
+        received_per_day: counted.then(|| per_day(sums.received)),
+        sent_per_day: counted.then(|| per_day(sums.sent)),
+        received_bytes_per_day: per_day(sums.received_bytes),
+        sent_bytes_per_day: per_day(sums.sent_bytes),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Sums by day (UTC).
 
-use super::{Seen, Slot};
 use crate::record::Time;
 use crate::statistics::Distribution;
 use std::collections::BTreeMap;
@@ -11,35 +10,37 @@ pub const MAX_DAYS: usize = 400;
 /// Microseconds in a day.
 const DAY: Time = 86_400_000_000;
 
-/// A window that has ended.
-pub(super) struct Window<'s> {
-    pub(super) start: Time,
-    /// Length, in seconds.
-    pub(super) seconds: f64,
-    /// Time since the end of the window before, in seconds.
-    pub(super) span: f64,
-    /// What was observed in it, by kind of connection.
-    pub(super) kinds: &'s BTreeMap<Slot, Seen>,
-    /// CPU time of the message thread in it, in nanoseconds, if it was measured.
-    pub(super) thread_ns: Option<u64>,
+/// What was observed of all peers and of the message thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sums {
+    /// Observed time, in seconds.
+    pub observed: f64,
+    /// Recorded time, in seconds: windows and the time between them.
+    pub span: f64,
+    /// Observed time, summed over the peers, in seconds.
+    pub peer_seconds: f64,
+    /// Messages from all peers.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Messages to all peers.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// CPU time of the message thread, in nanoseconds.
+    pub thread_ns: u64,
+    /// Observed time in which that was measured, in seconds.
+    pub thread_seconds: f64,
 }
 
 /// The sums over the windows that began on one day.
 #[derive(Clone, Debug, Default)]
 pub struct Day {
-    /// Observed time, in seconds.
-    pub observed: f64,
-    /// Recorded time, in seconds: windows and the time between them.
-    pub span: f64,
     /// CPU nanoseconds per second of all peers together: a value for each window, weighted by its
     /// length.
     pub together: Distribution,
-    /// Sum over all peers.
-    pub seen: Seen,
-    /// CPU time of the message thread, in nanoseconds.
-    pub thread_ns: u64,
-    /// Observed time of the windows in which that was measured, in seconds.
-    pub thread_seconds: f64,
+    /// All the rest.
+    pub sums: Sums,
 }
 
 /// The sums by day.
@@ -51,8 +52,9 @@ pub struct Days {
 }
 
 impl Days {
-    pub(super) fn add(&mut self, window: &Window<'_>) {
-        let number = window.start / DAY;
+    /// Adds a window that began at `start`, in which all peers together took `cpu_ns`.
+    pub(super) fn add(&mut self, start: Time, cpu_ns: u64, window: Sums) {
+        let number = start / DAY;
         if self.days.len() >= MAX_DAYS && !self.days.contains_key(&number) {
             self.are_incomplete = true;
             let first = self.days.keys().next();
@@ -62,16 +64,35 @@ impl Days {
             self.days.pop_first();
         }
         let day = self.days.entry(number).or_default();
-        let mut all = Seen::default();
-        window.kinds.values().for_each(|seen| all.add(seen));
-        day.observed += window.seconds;
-        day.span += window.span;
-        let cpu_ns = all.cpu_ns() as f64;
-        day.together.add(cpu_ns / window.seconds, window.seconds);
-        day.seen.add(&all);
-        if let Some(thread_ns) = window.thread_ns {
-            day.thread_ns = day.thread_ns.saturating_add(thread_ns);
-            day.thread_seconds += window.seconds;
+        let seconds = window.observed;
+        day.together.add(cpu_ns as f64 / seconds, seconds);
+        let Sums {
+            observed,
+            span,
+            peer_seconds,
+            received,
+            received_bytes,
+            sent,
+            sent_bytes,
+            thread_ns,
+            thread_seconds,
+        } = &mut day.sums;
+        for (sum, amount) in [
+            (observed, window.observed),
+            (span, window.span),
+            (peer_seconds, window.peer_seconds),
+            (thread_seconds, window.thread_seconds),
+        ] {
+            *sum += amount;
+        }
+        for (sum, amount) in [
+            (received, window.received),
+            (received_bytes, window.received_bytes),
+            (sent, window.sent),
+            (sent_bytes, window.sent_bytes),
+            (thread_ns, window.thread_ns),
+        ] {
+            *sum = sum.saturating_add(amount);
         }
     }
 
