@@ -113,6 +113,7 @@ fn record(folder: &Path, all: bool, days: u64) -> Result<u64, Box<dyn Error>> {
                         message_type,
                         bytes,
                         cost: Some(cost(cpu_ns)),
+                        added: None,
                     }
                 }
                 false => Event::Sent {

@@ -10,7 +10,7 @@
 
 use crate::record::{BlockStep, Time};
 use crate::statistics::Distribution;
-use packetlane_p2p::payload::{BlockHash, InventoryType, block_hash};
+use packetlane_p2p::payload::BlockHash;
 use std::collections::{BTreeMap, VecDeque};
 
 /// How long a request may be unanswered before the peer counts as stalling, in microseconds. A
@@ -31,89 +31,6 @@ const MAX_REQUESTS: usize = 16;
 
 /// Maximum number of blocks that a peer owes. Bitcoin Core asks a peer for at most 16 at a time.
 const MAX_OPEN: usize = 64;
-
-/// Maximum number of headers in an announcement. More of them synchronize, and announce nothing.
-const MAX_ANNOUNCED: u8 = 8;
-
-/// Length of an inventory entry, of a header with its count of transactions, and of a hash.
-const ENTRY_LEN: usize = 36;
-const HEADER_LEN: usize = 81;
-const HASH_LEN: usize = 32;
-
-/// The blocks that a message is about, and what it does for them. `received` is false for a message
-/// that the node sends, `bytes` is the payload's length, and `start` is the payload or the start of
-/// it. Empty for other messages, and for those that are malformed.
-#[must_use]
-pub fn steps(
-    received: bool,
-    message_type: &str,
-    bytes: u64,
-    start: &[u8],
-) -> Vec<(BlockHash, BlockStep)> {
-    let start = &start[..start
-        .len()
-        .min(usize::try_from(bytes).unwrap_or(usize::MAX))];
-    let headed = |step| {
-        let hash = block_hash(start).ok()?;
-        Some(vec![(hash, step)])
-    };
-    let hashed = |step| {
-        let hash = start.first_chunk::<HASH_LEN>()?;
-        Some(vec![(BlockHash(*hash), step)])
-    };
-    let found = match (received, message_type) {
-        (true, "inv") => inventory(start, BlockStep::Inv),
-        (false, "getdata") => inventory(start, BlockStep::Requested),
-        (true, "headers") => headers(start, bytes),
-        (true, "cmpctblock") => headed(BlockStep::Compact),
-        (true, "block") => headed(BlockStep::Delivered),
-        (true, "blocktxn") => hashed(BlockStep::DeliveredMissing),
-        (false, "getblocktxn") => compact_size(start.get(HASH_LEN..).unwrap_or_default())
-            .and_then(|missing| hashed(BlockStep::RequestedMissing(missing))),
-        _ => None,
-    };
-    found.unwrap_or_default()
-}
-
-/// The blocks in an inventory: as many as `start` holds.
-fn inventory(start: &[u8], step: BlockStep) -> Option<Vec<(BlockHash, BlockStep)>> {
-    const BLOCKS: [InventoryType; 3] = [
-        InventoryType::BLOCK,
-        InventoryType::WITNESS_BLOCK,
-        InventoryType::COMPACT_BLOCK,
-    ];
-    let (count, entries) = start.split_first()?;
-    let entries = entries.as_chunks::<ENTRY_LEN>().0.iter();
-    let block = |entry: &[u8; ENTRY_LEN]| {
-        let (kind, hash) = entry.split_first_chunk()?;
-        let kind = InventoryType(u32::from_le_bytes(*kind));
-        let hash = BlockHash(*hash.first_chunk()?);
-        BLOCKS.contains(&kind).then_some((hash, step))
-    };
-    // A count of 253 or more has more bytes; such a message is about transactions.
-    let count = usize::from(*count).min(252);
-    Some(entries.take(count).filter_map(block).collect())
-}
-
-fn headers(start: &[u8], bytes: u64) -> Option<Vec<(BlockHash, BlockStep)>> {
-    let (&count, headers) = start.split_first()?;
-    if count > MAX_ANNOUNCED || bytes != 1 + u64::from(count) * HEADER_LEN as u64 {
-        return None;
-    }
-    let headers = headers.as_chunks::<HEADER_LEN>().0.iter();
-    let hash = |header: &[u8; HEADER_LEN]| Some((block_hash(header).ok()?, BlockStep::Headers));
-    Some(headers.filter_map(hash).collect())
-}
-
-/// A count as Bitcoin encodes it, up to 32 bits.
-fn compact_size(bytes: &[u8]) -> Option<u64> {
-    match *bytes {
-        [0xfd, a, b, ..] => Some(u16::from_le_bytes([a, b]).into()),
-        [0xfe, a, b, c, d, ..] => Some(u32::from_le_bytes([a, b, c, d]).into()),
-        [small @ 0..0xfd, ..] => Some(small.into()),
-        _ => None,
-    }
-}
 
 /// The first announcement of a block, or a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,11 +81,11 @@ impl Block {
             .delivered
             .filter(|by| by.step != BlockStep::Delivered)?;
         let missing = self.requests.iter().filter(|one| one.by.peer == by.peer);
-        let missing = missing.filter_map(|one| match one.by.step {
+        let mut missing = missing.filter_map(|one| match one.by.step {
             BlockStep::RequestedMissing(count) => Some(count),
             _ => None,
         });
-        Some(missing.last().unwrap_or_default())
+        Some(missing.next_back().unwrap_or_default())
     }
 
     /// How long it took from its first announcement until it was connected, in microseconds.
@@ -527,64 +444,6 @@ mod tests {
     };
 
     const SECOND: Time = 1_000_000;
-
-    fn entry(kind: u32, hash: u8) -> Vec<u8> {
-        [&kind.to_le_bytes()[..], &[hash; 32]].concat()
-    }
-
-    #[test]
-    fn what_messages_are_about() {
-        let of =
-            |received, name, payload: &[u8]| steps(received, name, payload.len() as u64, payload);
-        let block = |hash, step| (BlockHash([hash; 32]), step);
-        // A block, a transaction, a block with witnesses, a filtered and a compact block.
-        let entries = [(2, 1), (1, 2), (0x4000_0002, 3), (3, 4), (4, 5)]
-            .map(|(kind, hash)| entry(kind, hash));
-        let list = [vec![5], entries.concat()].concat();
-        let found = |step| [1, 3, 5].map(|hash| block(hash, step)).to_vec();
-        assert_eq!(of(true, "inv", &list), found(Inv));
-        assert_eq!(of(false, "getdata", &list), found(Requested));
-        // What the node announces, and what is asked of it, are not its own blocks' ways.
-        assert_eq!(of(false, "inv", &list), []);
-        assert_eq!(of(true, "getdata", &list), []);
-        // Cut: the entries that are there.
-        assert_eq!(of(true, "inv", &list[..40]), [block(1, Inv)]);
-        assert_eq!(of(true, "inv", &[]), []);
-
-        let header = |number: u8| [&[number; 80][..], &[0]].concat();
-        let hash = |number: u8| block_hash(&[number; 80]).unwrap();
-        let headers = [vec![2], header(7), header(8)].concat();
-        assert_eq!(
-            of(true, "headers", &headers),
-            [(hash(7), Headers), (hash(8), Headers)]
-        );
-        let many = [vec![9], [7; 9].map(header).concat()].concat();
-        assert_eq!(of(true, "headers", &many), []);
-        assert_eq!(of(true, "headers", &headers[..100]), []);
-        assert_eq!(of(true, "cmpctblock", &[7; 90]), [(hash(7), Compact)]);
-        assert_eq!(of(true, "block", &[7; 80]), [(hash(7), Delivered)]);
-        assert_eq!(of(true, "block", &[7; 79]), []);
-        assert_eq!(of(true, "blocktxn", &[7; 40]), [block(7, DeliveredMissing)]);
-        for (count, missing) in [
-            (&[3][..], 3),
-            (&[0xfd, 1, 1], 257),
-            (&[0xfe, 1, 0, 1, 0], 65537),
-        ] {
-            let payload = [&[7; 32], count].concat();
-            assert_eq!(
-                of(false, "getblocktxn", &payload),
-                [block(7, RequestedMissing(missing))]
-            );
-        }
-        assert_eq!(of(false, "getblocktxn", &[7; 32]), []);
-        assert_eq!(of(true, "tx", &[7; 90]), []);
-        // The start of a longer message, and a start that is longer than the message.
-        assert_eq!(
-            steps(true, "block", 1_000_000, &[7; 656]),
-            [(hash(7), Delivered)]
-        );
-        assert_eq!(steps(true, "block", 40, &[7; 656]), []);
-    }
 
     /// A step: peer, second, block, what.
     fn add(blocks: &mut Blocks, (peer, second, block, step): (i64, u64, u8, BlockStep)) {

@@ -5,6 +5,7 @@
 //! [`FACTOR`] times the median of the others of its kind, even if the true value is two standard
 //! errors lower, and at least [`LEAST_US`].
 
+use crate::format::{bytes, time};
 use crate::record::{ConnectionType, Network};
 use crate::tally::{LOCAL, Peer, Slot, Tally, ip, subnet};
 use serde::Serialize;
@@ -140,7 +141,7 @@ fn alone(tally: &Tally, all: &[Candidate<'_>], one: &Candidate<'_>) -> Option<Hi
         false => 0.0,
     };
     let usually = |of: &dyn Fn(&Candidate<'_>) -> f64| median(others.iter().map(|other| of(other)));
-    let [messages, bytes] = [
+    let [messages, usual_bytes] = [
         usually(&|other| other.messages),
         usually(&|other| other.bytes),
     ];
@@ -158,10 +159,10 @@ fn alone(tally: &Tally, all: &[Candidate<'_>], one: &Candidate<'_>) -> Option<Hi
             others.len(),
             usual / 1e3,
             one.messages,
-            crate::show::time(each(one.us, one.messages)),
-            crate::show::time(message),
-            crate::show::bytes(one.bytes),
-            crate::show::bytes(bytes),
+            time(each(one.us, one.messages)),
+            time(message),
+            bytes(one.bytes),
+            bytes(usual_bytes),
         ),
         loses: loses(tally, &[one]),
         command: format!("bitcoin-cli disconnectnode \"\" {}", one.number),

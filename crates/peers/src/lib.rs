@@ -4,8 +4,10 @@
 //! plan of slots are all computed from these.
 
 pub mod act;
+mod block_messages;
 pub mod blocks;
 pub mod file;
+mod format;
 pub mod hints;
 mod known;
 pub mod pace;
@@ -27,6 +29,7 @@ mod source;
 pub mod statistics;
 pub mod tally;
 
+pub use block_messages::steps;
 pub use period::Period;
 pub use process::{MESSAGE_THREAD, NETWORK_THREAD, Process, ProcessError, Thread, stolen_ns};
 pub use record::{

@@ -25,8 +25,8 @@
 //! λ is the rate that explains the recorded wake-ups, times the ratio of planned to recorded
 //! messages.
 
+use crate::format::time;
 use crate::published;
-use crate::show::time;
 use crate::tally::{Messages, ONCE, Slot, SlotCost, Tally};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -97,7 +97,7 @@ impl PeerRow {
             sent_per_second: counted(seen.sent.count),
             received_bytes_per_second: rate(seen.received.bytes),
             sent_bytes_per_second: rate(seen.sent.bytes),
-            costliest_type: peer.costliest(tally).map(|(name, _)| name.to_owned()),
+            costliest_type: tally.costliest(peer).map(|(name, _)| name.to_owned()),
             transactions_per_second: counted(seen.transactions),
             blocks_first: given.first,
             blocks_delivered: given.delivered,

@@ -10,14 +10,17 @@
 
 mod days;
 mod groups;
+mod peer;
 
 use crate::blocks::{Blocks, By, Given};
 use crate::process::MESSAGE_THREAD;
-use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Record, Time};
+use crate::record::{Calls, Connection, Event, Record, Time};
 use crate::statistics::{Distribution, Rate, Shares};
 pub use days::{Day, Days, MAX_DAYS, Sums};
 use groups::Groups;
 pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, subnet};
+use peer::add_calls;
+pub use peer::{Messages, Peer, SHORT, Seen, Slot};
 use std::collections::BTreeMap;
 
 /// Maximum number of message types. Further ones are counted together as [`OTHER_TYPE`], because
@@ -41,236 +44,7 @@ pub const MAX_PEERS: usize = 10_000;
 /// Maximum number of points of the time line. Beyond it, neighbouring points are merged.
 pub const MAX_POINTS: usize = 1200;
 
-/// Connections shorter than this are short, in microseconds. Most of these are crawlers.
-pub const SHORT: Time = 60_000_000;
-
 const SECOND: f64 = 1e6;
-
-/// The role of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Slot {
-    /// Outbound, relays transactions, addresses and blocks.
-    OutboundFullRelay,
-    /// Outbound, relays blocks only.
-    OutboundBlockRelay,
-    /// Inbound, from a peer that wants transactions.
-    InboundFullRelay,
-    /// Inbound, from a peer that wants no transactions.
-    InboundBlockRelay,
-    /// Inbound, before the peer's `version` was seen.
-    Inbound,
-    /// Requested with `addnode`.
-    Manual,
-    /// A short-lived outbound connection: feeler, addr-fetch, private broadcast.
-    Short,
-    /// Kind unknown: the source has seen no message and no connection event of this peer.
-    Unknown,
-}
-
-impl Slot {
-    /// All kinds, in the order of tables.
-    pub const ALL: [Self; 8] = [
-        Self::OutboundFullRelay,
-        Self::InboundFullRelay,
-        Self::OutboundBlockRelay,
-        Self::InboundBlockRelay,
-        Self::Manual,
-        Self::Inbound,
-        Self::Short,
-        Self::Unknown,
-    ];
-
-    /// The slot of a connection.
-    #[must_use]
-    pub fn of(connection: &Connection) -> Self {
-        match (connection.kind, connection.relay) {
-            (ConnectionType::Inbound, Some(true)) => Self::InboundFullRelay,
-            (ConnectionType::Inbound, Some(false)) => Self::InboundBlockRelay,
-            (ConnectionType::Inbound, None) => Self::Inbound,
-            (ConnectionType::OutboundFullRelay, _) => Self::OutboundFullRelay,
-            (ConnectionType::BlockRelayOnly, _) => Self::OutboundBlockRelay,
-            (ConnectionType::Manual, _) => Self::Manual,
-            (
-                ConnectionType::Feeler
-                | ConnectionType::AddrFetch
-                | ConnectionType::PrivateBroadcast,
-                _,
-            ) => Self::Short,
-        }
-    }
-
-    /// The name in tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OutboundFullRelay => "outbound full-relay",
-            Self::OutboundBlockRelay => "outbound block-relay",
-            Self::InboundFullRelay => "inbound full-relay",
-            Self::InboundBlockRelay => "inbound block-relay",
-            Self::Inbound => "inbound, relay unknown",
-            Self::Manual => "manual",
-            Self::Short => "feeler, addr-fetch",
-            Self::Unknown => "kind unknown",
-        }
-    }
-
-    /// Whether it relays transactions, if known.
-    #[must_use]
-    pub fn full_relay(self) -> Option<bool> {
-        match self {
-            Self::OutboundFullRelay | Self::InboundFullRelay | Self::Manual => Some(true),
-            Self::OutboundBlockRelay | Self::InboundBlockRelay => Some(false),
-            Self::Inbound | Self::Short | Self::Unknown => None,
-        }
-    }
-}
-
-/// A number of messages, and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Messages {
-    /// The number. Meaningless unless [`Tally::counted`].
-    pub count: u64,
-    /// Payload bytes. Includes framing if the source does not see single messages.
-    pub bytes: u64,
-}
-
-impl Messages {
-    fn one(bytes: u64) -> Self {
-        Self { count: 1, bytes }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.count = self.count.saturating_add(other.count);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
-}
-
-/// What was observed of a peer in some period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Calls that look for messages from it. Includes the cost of processing them.
-    pub receiving: Calls,
-    /// Calls that look for messages to send to it.
-    pub sending: Calls,
-    /// Messages from it.
-    pub received: Messages,
-    /// Messages to it.
-    pub sent: Messages,
-    /// The `receiving` calls that processed a message.
-    pub processed: Calls,
-    /// The part of `received` of the types [`ONCE`].
-    pub once: Messages,
-    /// The part of `processed` of the types [`ONCE`].
-    pub once_processed: Calls,
-    /// The part of `processed` that the node needed from some peer: transactions that it accepted,
-    /// and blocks that it asked for or that extended its chain. Where the source does not say whether
-    /// anything was accepted, all of `once_processed`.
-    pub useful: Calls,
-    /// Transactions from it that were accepted, as far as the source says so.
-    pub transactions: u64,
-    /// Observed time, in microseconds.
-    pub observed: Time,
-}
-
-impl Seen {
-    /// CPU time of receiving and sending, in nanoseconds.
-    #[must_use]
-    pub fn cpu_ns(&self) -> u64 {
-        let Self {
-            receiving, sending, ..
-        } = self;
-        receiving.cost.cpu_ns.saturating_add(sending.cost.cpu_ns)
-    }
-
-    fn add(&mut self, other: &Self) {
-        add_calls(&mut self.receiving, other.receiving);
-        add_calls(&mut self.sending, other.sending);
-        add_calls(&mut self.processed, other.processed);
-        self.once.add(other.once);
-        add_calls(&mut self.once_processed, other.once_processed);
-        add_calls(&mut self.useful, other.useful);
-        self.transactions = self.transactions.saturating_add(other.transactions);
-        self.received.add(other.received);
-        self.sent.add(other.sent);
-        self.observed = self.observed.saturating_add(other.observed);
-    }
-}
-
-fn add_calls(to: &mut Calls, calls: Calls) {
-    to.count = to.count.saturating_add(calls.count);
-    add_cost(&mut to.cost, calls.cost);
-}
-
-fn add_cost(to: &mut Cost, cost: Cost) {
-    to.wall_ns = to.wall_ns.saturating_add(cost.wall_ns);
-    to.cpu_ns = to.cpu_ns.saturating_add(cost.cpu_ns);
-}
-
-/// A peer, connected or not any more.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// What is known about the connection.
-    pub connection: Option<Connection>,
-    /// The slot that it occupies.
-    pub slot: Slot,
-    /// When it connected, or was first seen if that is unknown.
-    pub since: Time,
-    /// Sum over all windows.
-    pub seen: Seen,
-    /// Sum over the last window.
-    pub latest: Seen,
-    /// CPU time of receiving and sending, in nanoseconds.
-    pub cpu: Rate,
-    /// CPU time of receiving alone.
-    pub receiving: Rate,
-    /// CPU time of sending alone.
-    pub sending: Rate,
-    /// Cost of its messages by type, an index for [`Tally::type_name`].
-    types: BTreeMap<u16, Calls>,
-    /// What it has given for blocks, once it has left. See [`Blocks::given`] before.
-    given: Given,
-    /// Sum over the current window.
-    open: Seen,
-    gone: Option<Time>,
-    /// Whether it was connected before the recording began, at an unknown time.
-    old: bool,
-    /// Input of a plan's model.
-    shares: Shares,
-}
-
-impl Peer {
-    /// The message type with the highest CPU cost in the message thread, and that cost in
-    /// nanoseconds.
-    #[must_use]
-    pub fn costliest<'t>(&self, tally: &'t Tally) -> Option<(&'t str, u64)> {
-        let most = self
-            .types
-            .iter()
-            .max_by_key(|(_, calls)| calls.cost.cpu_ns)?;
-        Some((tally.type_name(*most.0), most.1.cost.cpu_ns))
-    }
-
-    /// What it has given for blocks. Of a connected peer, see [`Blocks::given`].
-    #[must_use]
-    pub fn given(&self) -> &Given {
-        &self.given
-    }
-
-    /// Whether it was connected before the recording began, at an unknown time, so that
-    /// [`Peer::since`] is too late.
-    #[must_use]
-    pub fn is_older(&self) -> bool {
-        self.connection
-            .as_ref()
-            .is_none_or(|known| known.since.is_none())
-    }
-
-    /// When it disconnected, if it did. A disconnected peer is listed until the window ends.
-    #[must_use]
-    pub fn gone(&self) -> Option<Time> {
-        self.gone
-    }
-}
 
 /// Cost of the connections of one kind. Those shorter than a minute are counted separately.
 #[derive(Clone, Debug, Default)]
@@ -824,6 +598,15 @@ impl Tally {
         self.counted && !self.uncounted
     }
 
+    /// The type of a peer's messages with the highest CPU cost in the message thread, and that cost
+    /// in nanoseconds.
+    #[must_use]
+    pub fn costliest(&self, peer: &Peer) -> Option<(&str, u64)> {
+        let cost = |(_, calls): &(&u16, &Calls)| calls.cost.cpu_ns;
+        let (kind, calls) = peer.types.iter().max_by_key(cost)?;
+        Some((self.type_name(*kind), calls.cost.cpu_ns))
+    }
+
     /// The name of a message type.
     fn type_name(&self, number: u16) -> &str {
         self.types
@@ -1087,11 +870,6 @@ impl Tally {
     }
 }
 
-/// Whether a connection is shorter than a minute so far.
-fn is_short(peer: &Peer, last: Time) -> bool {
-    peer.gone.unwrap_or(last).saturating_sub(peer.since) < SHORT && !peer.old
-}
-
 /// The user agent of a connection, if it is known.
 fn agent(connection: &Connection) -> Option<String> {
     connection.user_agent.clone()
@@ -1126,7 +904,7 @@ impl Left {
 fn finish(cost: &mut SlotCost, peer: &Peer, last: Time) {
     cost.seen.add(&peer.seen);
     cost.shares.merge(&peer.shares);
-    if is_short(peer, last) {
+    if peer.is_short(last) {
         cost.short += 1;
         cost.short_cpu_ns = cost.short_cpu_ns.saturating_add(peer.seen.cpu_ns());
         return;

@@ -2,8 +2,7 @@
 
 use packetlane_p2p::capture::{CaptureError, RECEIVED_FILE, Reader, SENT_FILE};
 use packetlane_p2p::payload::Version;
-use packetlane_peers::blocks::steps;
-use packetlane_peers::{Connection, ConnectionType, Event, MAX_USER_AGENT, Record, Time};
+use packetlane_peers::{Connection, ConnectionType, Event, MAX_USER_AGENT, Record, Time, steps};
 use std::path::{Path, PathBuf};
 
 /// Whether the folder, or a folder in it, contains a capture.

@@ -2,7 +2,7 @@
 //! with length in bytes and sign: `8@%rax`, `-4@$5` and `8@-24(%rbp)` on x86-64; `8@x0`, `-4@5` and
 //! `8@[x29, -24]` on 64-bit ARM.
 
-use super::machine::Machine;
+use super::machine::{Machine, Place};
 
 /// Location of an argument when its tracepoint is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,17 +11,6 @@ pub(super) struct Argument {
     /// Its length in bytes: 1, 2, 4 or 8.
     pub(super) len: u8,
     pub(super) is_signed: bool,
-}
-
-/// Where an argument is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// A constant with this value.
-    Constant(i64),
-    /// In the register at this offset in the kernel's `pt_regs`.
-    Register(u32),
-    /// In memory, at this offset from the address in a register.
-    Memory { register: u32, offset: i64 },
 }
 
 /// Parses the arguments of a tracepoint. `None` if a location is not supported.

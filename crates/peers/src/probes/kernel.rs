@@ -1,10 +1,10 @@
 //! The BPF programs of `bpf/peers.bpf.c`: loads them, attaches them to places in the node's
 //! executable, and reads their results.
 
-use super::arguments::{Argument, Place};
+use super::arguments::Argument;
 use super::binary::{MAX_TRACEPOINTS, Places, Tracepoint};
 use super::cost::{CallCost, ProbeCost};
-use super::machine;
+use super::machine::{self, Place};
 use super::perf::{Attached, UprobeKind, UprobePmu};
 use crate::record::{Calls, Cost};
 use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};

@@ -3,7 +3,16 @@
 //! It is data, and the header of an executable says which to use, so that every machine can examine
 //! the executables of both CPUs.
 
-use super::arguments::Place;
+/// Where an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A constant with this value.
+    Constant(i64),
+    /// In the register at this offset in the kernel's `pt_regs`.
+    Register(u32),
+    /// In memory, at this offset from the address in a register.
+    Memory { register: u32, offset: i64 },
+}
 
 /// A CPU type.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ mod machine;
 mod numbers;
 mod perf;
 
-use crate::blocks;
+use crate::block_messages::steps;
 use crate::process::{Process, Thread, stolen_ns, used};
 use crate::record::{
     Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
@@ -461,7 +461,7 @@ impl Known {
             (5, VERSION_LEN) => self.version(peer, fields),
             (6, BLOCK_LEN) => {
                 let (bytes, message_type) = (fields.u64(), fields.text(16));
-                let blocks = blocks::steps(flag, &message_type, bytes, fields.0).into_iter();
+                let blocks = steps(flag, &message_type, bytes, fields.0).into_iter();
                 blocks
                     .map(|(block, step)| Event::BlockMessage { peer, block, step })
                     .collect()

@@ -1,33 +1,7 @@
 //! Two recordings beside each other.
 
-use super::{Figures, Report};
-use serde::Serialize;
+use super::rows::{Compared, Figures, Report, SlotRow, TypeRow};
 use std::collections::BTreeMap;
-
-/// A figure of two recordings.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared {
-    /// What it is.
-    pub what: String,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Its value in the other recording. `None` if that has none.
-    pub before: Option<f64>,
-    /// Its value in this recording. `None` if it has none.
-    pub now: Option<f64>,
-    /// Whether the two differ by more than two standard errors of sampling. `None` where an error is
-    /// unknown.
-    pub differs: Option<bool>,
-}
-
-impl Compared {
-    /// How many times the other recording's value this one's is.
-    #[must_use]
-    pub fn ratio(&self) -> Option<f64> {
-        let (now, before) = (self.now?, self.before?);
-        (before > 0.0).then(|| now / before)
-    }
-}
 
 /// The figures of `now` beside those of `before`: of all peers, of each kind, and of each type of
 /// message, in the order of `now`.
@@ -65,13 +39,13 @@ pub(super) fn compare(now: &Report, before: &Report) -> Vec<Compared> {
         thread(before),
     ));
     for slot in named(&now.slots, &before.slots, |row| row.slot.to_owned()) {
-        let cpu = |row: Option<&super::SlotRow>| row.and_then(|row| row.cpu);
+        let cpu = |row: Option<&SlotRow>| row.and_then(|row| row.cpu);
         rows.push(figures(
             &format!("{}: mean", slot.0),
             cpu(slot.1),
             cpu(slot.2),
         ));
-        let count = |row: Option<&super::SlotRow>| row.map(|row| row.connections as f64);
+        let count = |row: Option<&SlotRow>| row.map(|row| row.connections as f64);
         rows.push(plain(
             format!("{}: connections", slot.0),
             "",
@@ -79,7 +53,7 @@ pub(super) fn compare(now: &Report, before: &Report) -> Vec<Compared> {
             count(slot.2),
         ));
     }
-    let name = |row: &super::TypeRow| {
+    let name = |row: &TypeRow| {
         let preposition = if row.direction == "sent" {
             "to"
         } else {
@@ -88,12 +62,12 @@ pub(super) fn compare(now: &Report, before: &Report) -> Vec<Compared> {
         format!("{} {preposition} {} peers", row.message_type, row.relay)
     };
     for (what, one, other) in named(&now.types, &before.types, name) {
-        let each = |row: Option<&super::TypeRow>| row.and_then(|row| row.cpu.map(|cpu| cpu.mean));
+        let each = |row: Option<&TypeRow>| row.and_then(|row| row.cpu.map(|cpu| cpu.mean));
         if one.is_some_and(|row| row.cpu.is_some()) || other.is_some_and(|row| row.cpu.is_some()) {
             rows.push(plain(format!("{what}: each"), "us", each(one), each(other)));
         }
         let counted = now.counted && before.counted;
-        let rate = |row: Option<&super::TypeRow>, report: &Report| {
+        let rate = |row: Option<&TypeRow>, report: &Report| {
             let amount = match counted {
                 true => row?.count? as f64,
                 false => row?.bytes as f64,

@@ -1,6 +1,6 @@
 //! Connections grouped by a property: the peers' user agent, or their part of the network.
 
-use super::{Peer, Seen, is_short};
+use super::peer::{Peer, Seen};
 use crate::record::{Connection, Network, Time};
 use crate::statistics::Distribution;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ impl Groups {
         }
         let cost = self.0.entry(name.to_owned()).or_default();
         cost.seen.add(&peer.seen);
-        if is_short(peer, last) {
+        if peer.is_short(last) {
             cost.short += 1;
             return;
         }
