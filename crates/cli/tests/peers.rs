@@ -73,29 +73,100 @@ fn the_published_plans() {
 #[test]
 fn a_plan_for_another_machine() {
     let folder = std::env::temp_dir().join(format!("packetlane-plan-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let report = |name: &str, factor: f64| {
-        let rows: Vec<_> = ["a", "b", "c"].into_iter().zip([1.0, 2.0, 3.0]).map(|(case, time)| {
-            let time = time * factor;
-            serde_json::json!({"experiment": "bip324.packet", "case": case, "implementation": "x",
-                "backend": "", "metric": "time", "unit": "ns", "median": time, "min": time,
-                "max": time, "samples": 3})
-        }).collect();
-        let report = serde_json::json!({"schema": 1,
-            "machine": {"cpu": name, "features": [], "cores": 2, "gpu": null},
-            "rows": rows, "ratios": [], "published": []});
+    fs::create_dir_all(&folder).expect("a folder");
+    let file = |name: &str, contents: &str| {
         let path = folder.join(name);
-        std::fs::write(&path, report.to_string()).expect("written");
+        fs::write(&path, contents).expect("written");
         path.to_str().expect("UTF-8").to_owned()
     };
-    let (here, there) = (report("here.json", 1.0), report("there.json", 2.0));
-    let said = text(&["plan", "--preset", "2023", "--machine", &here, &there]);
+    let calibrated = text(&["plan", "--calibrate", "--json"]);
+    let here = file("here.json", &calibrated);
+    let mut twice: serde_json::Value = serde_json::from_str(&calibrated).expect("JSON");
+    for time in ["hashing_ns", "validation_ns", "memory_ns"] {
+        twice[time] = (twice[time].as_f64().expect("a time") * 2.0).into();
+    }
+    twice["machine"] = "twice".into();
+    let there = file("there.json", &twice.to_string());
+
+    let plan = [
+        "plan",
+        "--preset",
+        "2023",
+        "--machine",
+        &there,
+        "--measured-on",
+        &here,
+    ];
+    let said = text(&plan);
     assert!(said.starts_with("124 slots: 69.2 ms"), "{said}");
-    assert!(said.contains("the median 2.00"), "{said}");
-    assert!(error(&["plan", "--machine", &here, "absent"]).contains("cannot read absent"));
-    let both = ["plan", "--machine", &here, &there, "--speed", "0.5"];
-    assert!(error(&both).contains("cannot be used with"));
-    std::fs::remove_dir_all(&folder).expect("removed");
+    assert!(
+        said.contains("machine     twice: takes 2.00 times as long"),
+        "{said}"
+    );
+    assert!(said.contains("69.2 to 69.2 ms/s"), "{said}");
+    assert!(!said.contains("not measured by us"), "{said}");
+    assert!(
+        said.contains("70 % slower (3.33 times as long): 115.3 ms/s"),
+        "{said}"
+    );
+    assert!(
+        said.contains("default of 199 slots: -75 slots, -16.2 ms/s"),
+        "{said}"
+    );
+
+    let board = text(&["plan", "--machine", "raspberry-pi-4"]);
+    for part in [
+        "raspberry-pi-4",
+        "hashing",
+        "not measured by us",
+        "EPYC 7R32",
+    ] {
+        assert!(board.contains(part), "{part}: {board}");
+    }
+    let json = text(&["plan", "--machine", "raspberry-pi-5", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["machine"]["published"], true);
+
+    let zero = file(
+        "zero.json",
+        &calibrated.replacen("\"memory_ns\": ", "\"memory_ns\": -", 1),
+    );
+    for (arguments, expected) in [
+        (
+            &["--machine", "raspberry-pi-9"][..],
+            "no known board (raspberry-pi-4, ",
+        ),
+        (
+            &["--machine", &zero],
+            "the time for memory is not between 0 and 1 s",
+        ),
+        (&["--machine", CAPTURE], "cannot be read"),
+        (
+            &["--machine", &there, "--speed", "0.5"],
+            "cannot be used with",
+        ),
+        (&["--calibrate", "--machine", &there], "cannot be used with"),
+        (&["--measured-on", &here], "--machine"),
+    ] {
+        let arguments: Vec<_> = ["plan"].iter().chain(arguments).copied().collect();
+        let error = error(&arguments);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+    fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// Shows the three kinds of work and this machine's factor.
+#[test]
+fn a_calibration_as_text() {
+    let said = text(&["plan", "--calibrate"]);
+    for part in [
+        "times as long as AMD EPYC",
+        "hashing ",
+        "validation ",
+        "memory ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]

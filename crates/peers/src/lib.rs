@@ -10,6 +10,7 @@ pub mod file;
 mod format;
 pub mod hints;
 mod known;
+pub mod machine;
 pub mod pace;
 mod period;
 pub mod plan;

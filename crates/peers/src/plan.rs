@@ -26,6 +26,7 @@
 //! messages.
 
 use crate::format::time;
+use crate::machine::OnMachine;
 use crate::published;
 use crate::tally::{Messages, ONCE, Slot, SlotCost, Tally};
 use serde::Serialize;
@@ -50,6 +51,9 @@ const HEADER: f64 = 24.0;
 /// at a false-positive rate of 10^-6) and known addresses (5000 at 10^-3).
 const TX_FILTER: u64 = 539_000;
 const ADDRESS_FILTER: u64 = 27_000;
+
+/// Seconds in a month.
+const MONTH: f64 = 2.63e6;
 
 /// Buffers that a peer can fill, by Bitcoin Core's defaults: 5 MB to receive, 1 MB to send.
 const BUFFERS: u64 = 6_000_000;
@@ -146,8 +150,28 @@ pub struct Plan {
     pub buffers: u64,
     /// How many times slower the target machine is than the measured one.
     pub slower: f64,
+    /// The target machine, if one was named.
+    pub machine: Option<OnMachine>,
+    /// What the slots take in addition to Bitcoin Core's default. `None` for the default itself, or
+    /// if its cost is not known.
+    pub more: Option<More>,
     /// Where the costs come from, and the assumptions.
     pub notes: Vec<String>,
+}
+
+/// The difference to a plan of Bitcoin Core's default slots, [`Slots::TODAY`]. Negative for less.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct More {
+    /// Slots.
+    pub slots: i64,
+    /// CPU time of the message thread, in milliseconds per second.
+    pub ms_per_second: f64,
+    /// Bytes per second, in and out together. `None` with the published figures.
+    pub bytes_per_second: Option<f64>,
+    /// Memory that the filters always take, in bytes.
+    pub memory: i64,
+    /// Additional memory if all peers fill their buffers, in bytes.
+    pub buffers: i64,
 }
 
 /// The cost of the slots of one kind.
@@ -262,6 +286,8 @@ pub fn from_published(slots: Slots, slower: f64) -> Plan {
         memory,
         buffers,
         slower,
+        machine: None,
+        more: None,
         notes: vec![
             "costs: round figures published in 2023, a constant per slot; the range is that of \
              the means published with them"
@@ -520,6 +546,8 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
         memory,
         buffers,
         slower,
+        machine: None,
+        more: None,
         notes,
     })
 }
@@ -575,6 +603,24 @@ fn memory(slots: Slots) -> (u64, u64) {
 }
 
 impl Plan {
+    /// Adds the difference to `today`, a plan of [`Slots::TODAY`] from the same costs.
+    pub fn compare(&mut self, today: &Self) {
+        let less = |ours: u64, theirs: u64| ours.cast_signed().wrapping_sub(theirs.cast_signed());
+        let bytes = |plan: &Self| {
+            plan.bytes_per_second
+                .map(|(received, sent)| received + sent)
+        };
+        self.more = (self.slots != today.slots).then(|| More {
+            slots: less(self.slots.all(), today.slots.all()),
+            ms_per_second: self.ms_per_second - today.ms_per_second,
+            bytes_per_second: bytes(self)
+                .zip(bytes(today))
+                .map(|(ours, theirs)| ours - theirs),
+            memory: less(self.memory, today.memory),
+            buffers: less(self.buffers, today.buffers),
+        });
+    }
+
     /// Renders the plan as text for the terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -635,15 +681,33 @@ impl Plan {
                  including 24 bytes of header per message",
                 received / 1e3,
                 sent / 1e3,
-                received * 2.63e6 / 1e9,
-                sent * 2.63e6 / 1e9,
+                received * MONTH / 1e9,
+                sent * MONTH / 1e9,
             ),
             None => writeln!(
                 out,
                 "bandwidth   not published; plan from a recording to get it"
             ),
         };
-        if (self.slower - 1.0).abs() > 1e-9 {
+        if let Some(more) = &self.more {
+            let _ = writeln!(
+                out,
+                "more        than today's default of {} slots: {:+} slots, {:+.1} ms/s, {}{:+.0} MB \
+                 ({:+.0} MB with full buffers)",
+                Slots::TODAY.all(),
+                more.slots,
+                more.ms_per_second,
+                more.bytes_per_second.map_or(String::new(), |bytes| format!(
+                    "{:+.1} GB a month, ",
+                    bytes * MONTH / 1e9
+                )),
+                more.memory as f64 / 1e6,
+                (more.memory + more.buffers) as f64 / 1e6,
+            );
+        }
+        if let Some(machine) = &self.machine {
+            machine.write_text(&mut out);
+        } else if (self.slower - 1.0).abs() > 1e-9 {
             let _ = writeln!(
                 out,
                 "machine     {:.2} times slower than the measured one",

@@ -24,6 +24,10 @@ pub const TOGETHER_MS: (f64, f64) = (32.0, 56.0);
 /// Approximate worst second of all peers together, in milliseconds.
 pub const WORST_MS: f64 = 1000.0;
 
+/// How many times as long a slow board takes as the measured machine: 70 % slower, as the published
+/// measurement assumes.
+pub const SLOW_BOARD: f64 = 1.0 / 0.3;
+
 /// Approximate median time to process a `tx`, in microseconds.
 pub const TX_US: f64 = 500.0;
 

@@ -155,6 +155,44 @@ fn a_plan_for_twice_the_peers_is_within_15_percent() {
     }
 }
 
+/// What more slots take is the difference between the two plans.
+#[test]
+fn more_slots_are_compared_with_the_default() {
+    let (tally, _) = tally(&Synthetic::of_60());
+    let plan = |slots| from_recording(&tally, slots, 1.0).expect("a plan");
+    let today = plan(Slots::TODAY);
+    let mut same = today.clone();
+    same.compare(&today);
+    assert_eq!(same.more, None);
+    assert!(!same.to_text().contains("more        than"));
+
+    let mut larger = plan(Slots {
+        inbound_block_relay: 195,
+        ..Slots::TODAY
+    });
+    larger.compare(&today);
+    let more = larger.more.expect("a difference");
+    // A block-relay peer has a filter of addresses, and buffers of 6 MB.
+    assert_eq!((more.slots, more.memory), (100, 2_700_000));
+    assert_eq!(more.buffers, 600_000_000);
+    let ms = larger.ms_per_second - today.ms_per_second;
+    assert!(ms > 0.0 && (more.ms_per_second - ms).abs() < 1e-9);
+    let bytes = more.bytes_per_second.expect("bytes");
+    assert!(bytes > 0.0, "{bytes}");
+    let text = larger.to_text();
+    assert!(
+        text.contains("than today's default of 199 slots: +100 slots, +"),
+        "{text}"
+    );
+    assert!(text.contains("+3 MB (+603 MB with full buffers)"), "{text}");
+
+    let mut smaller = plan(Slots::OF_2023);
+    smaller.compare(&today);
+    let less = smaller.more.expect("a difference");
+    assert!(less.slots == -75 && less.memory < 0 && less.ms_per_second < 0.0);
+    assert!(smaller.to_text().contains(": -75 slots, -"));
+}
+
 #[test]
 fn short_connections_are_left_out_and_counted() {
     let run = Synthetic {

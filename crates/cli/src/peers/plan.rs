@@ -1,10 +1,10 @@
 //! `packetlane peers plan`.
 
 use super::recordings::{self, Damage};
-use crate::terminal::print;
+use crate::terminal::{Status, print};
 use clap::{Args, ValueEnum};
 use packetlane_files::Name;
-use packetlane_lab::report::Report;
+use packetlane_peers::machine::{self, BOARDS, Board, Slowdown, Speed, Work};
 use packetlane_peers::plan::{self, Slots};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -39,11 +39,25 @@ pub(crate) struct Plan {
         conflicts_with = "machine"
     )]
     speed: Option<f64>,
-    /// JSON reports of `packetlane lab` on the measured machine and on the target machine; their
-    /// ratio scales the plan
-    #[arg(long, value_names = ["HERE.json", "THERE.json"], num_args = 2)]
-    machine: Vec<PathBuf>,
-    /// Print the plan as JSON
+    /// Plan for another machine: raspberry-pi-4, raspberry-pi-5, odroid-n2-plus, intel-n100, or a
+    /// file that `--calibrate --json` wrote there
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<PathBuf>,
+    /// The machine where the costs were measured, like --machine [default: with a recording, this
+    /// machine, which is calibrated first; with the published figures, our reference machine]
+    #[arg(long, value_name = "NAME|FILE", requires = "machine")]
+    measured_on: Option<PathBuf>,
+    /// Measure this machine's speed in hashing, validation and memory access, for --machine; takes
+    /// a few seconds
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "files", "preset", "outbound", "block_relay", "inbound", "relay_share", "speed",
+            "machine", "measured_on",
+        ]
+    )]
+    calibrate: bool,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -83,13 +97,81 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &Plan) -> Result<(), Box<dyn Error>> {
+    if args.calibrate {
+        let speed = calibrate()?;
+        match args.json {
+            true => print(format_args!("{}", speed.to_json())),
+            false => print(format_args!("{}", described(&speed))),
+        }
+        return Ok(());
+    }
+    // Names and files are checked before a recording is read.
+    let target = args.machine.as_deref().map(speed_of).transpose()?;
+    let measured_on = args.measured_on.as_deref().map(speed_of).transpose()?;
+    let (tally, damage) = match args.files.is_empty() {
+        true => (None, Damage::default()),
+        false => {
+            let (tally, damage) = recordings::read(&args.files)?;
+            (Some(tally), damage)
+        }
+    };
+    let costs = |slots, slower| match &tally {
+        Some(tally) => plan::from_recording(tally, slots, slower),
+        None => Ok(plan::from_published(slots, slower)),
+    };
+    let slots = slots(args);
+    let slower = args.speed.map_or(1.0, |speed| 1.0 / speed);
+    // Before a calibration, which takes seconds.
+    let plan = costs(slots, slower).map_err(|error| {
+        let files = args.files.iter().map(|path| Name(path).to_string());
+        let files: Vec<_> = files.collect();
+        format!("no plan from {}: {error}", files.join(", "))
+    })?;
+    let mut plan = match target {
+        None => plan,
+        Some(target) => {
+            let measured_on = match (measured_on, &tally) {
+                (Some(speed), _) => speed,
+                (None, Some(_)) => calibrate()?,
+                (None, None) => Speed::reference(),
+            };
+            let slowdown = Slowdown::of(&target, &measured_on);
+            let mut plan = machine::plan_for(slowdown, |slower| costs(slots, slower))?;
+            if args.measured_on.is_none() {
+                plan.notes.push(match tally {
+                    Some(_) => "machine: the recording was made on this one, unless --measured-on \
+                                names another"
+                        .to_owned(),
+                    None => {
+                        "machine: the published costs were measured on an AMD EPYC 7R32, which \
+                             is not calibrated; the factor is that to our reference machine"
+                            .to_owned()
+                    }
+                });
+            }
+            plan
+        }
+    };
+    // A recording may tell nothing about some of today's slots.
+    if let Ok(today) = costs(Slots::TODAY, plan.slower) {
+        plan.compare(&today);
+    }
+    match args.json {
+        true => print(format_args!("{}", plan.to_json())),
+        false => print(format_args!("{}", plan.to_text())),
+    }
+    damage.into_result()
+}
+
+/// The slots that the options name.
+fn slots(args: &Plan) -> Slots {
     let preset = match args.preset {
         Preset::Today => Slots::TODAY,
         Preset::Of2023 => Slots::OF_2023,
         Preset::Proposal => Slots::PROPOSAL,
     };
     let inbound = preset.inbound_full_relay + preset.inbound_block_relay;
-    let slots = Slots {
+    Slots {
         outbound: args.outbound.unwrap_or(preset.outbound),
         block_relay: args.block_relay.unwrap_or(preset.block_relay),
         ..match (args.inbound, args.relay_share) {
@@ -101,98 +183,63 @@ pub(super) fn run(args: &Plan) -> Result<(), Box<dyn Error>> {
                 share.unwrap_or(preset.inbound_full_relay as f64 / inbound as f64),
             ),
         }
-    };
-    let (slower, note) = match (&args.machine[..], args.speed) {
-        ([here, there], _) => {
-            let ratio = ratio(here, there)?;
-            (ratio.0, Some(ratio.1))
-        }
-        (_, Some(speed)) => (1.0 / speed, None),
-        _ => (1.0, None),
-    };
-    let (mut plan, damage) = match args.files.is_empty() {
-        true => (plan::from_published(slots, slower), Damage::default()),
-        false => {
-            let (tally, damage) = recordings::read(&args.files)?;
-            let plan = plan::from_recording(&tally, slots, slower).map_err(|error| {
-                let files: Vec<_> = args
-                    .files
-                    .iter()
-                    .map(|path| Name(path).to_string())
-                    .collect();
-                format!("no plan from {}: {error}", files.join(", "))
-            })?;
-            (plan, damage)
-        }
-    };
-    plan.notes.extend(note);
-    match args.json {
-        true => print(format_args!("{}", plan.to_json())),
-        false => print(format_args!("{}", plan.to_text())),
     }
-    damage.into_result()
 }
 
-/// How many times as long the target machine takes: the median ratio of all times that both reports
-/// have for the same implementation, except GPU times. Also returns a note about it.
-fn ratio(here: &Path, there: &Path) -> Result<(f64, String), Box<dyn Error>> {
-    let read = |path: &Path| -> Result<Report, String> {
-        let text = packetlane_files::read_text(path)
-            .map_err(|error| format!("cannot read {}: {error}", Name(path)))?;
-        Report::from_json(&text).map_err(|error| {
-            format!(
-                "{} is not a report of `packetlane lab`: {error}",
-                Name(path)
-            )
-        })
-    };
-    let reports = [read(here)?, read(there)?];
-    let mut ratios = Vec::new();
-    for row in &reports[0].rows {
-        if !matches!(row.unit.as_str(), "ns" | "us" | "ms" | "s")
-            || row.experiment.starts_with("gpu.")
-        {
-            continue;
-        }
-        let same = reports[1].rows.iter().find(|other| {
-            (
-                &other.experiment,
-                &other.case,
-                &other.implementation,
-                &other.metric,
-                &other.unit,
-            ) == (
-                &row.experiment,
-                &row.case,
-                &row.implementation,
-                &row.metric,
-                &row.unit,
-            )
-        });
-        if let Some(same) = same
-            && row.median > 0.0
-            && same.median > 0.0
-        {
-            ratios.push(same.median / row.median);
-        }
+/// The speed of the board of this name, or that in the file of this name.
+fn speed_of(name: &Path) -> Result<Speed, String> {
+    if let Some(board) = name.to_str().and_then(Board::named) {
+        return Ok(board.speed());
     }
-    ratios.sort_by(f64::total_cmp);
-    if ratios.is_empty() {
-        return Err(format!(
-            "{} and {} have no times in common: run the same experiments on both machines",
-            Name(here),
-            Name(there)
+    let boards = BOARDS.map(|board| board.name).join(", ");
+    let text = packetlane_files::read_text(name).map_err(|error| {
+        format!(
+            "{} is no known board ({boards}), and as a file it cannot be read: {error}",
+            Name(name)
         )
-        .into());
-    }
-    let at = |share: usize| ratios[(ratios.len() - 1) * share / 100];
-    let note = format!(
-        "machine: the reports have {} times in common; the middle half of their ratios is {:.2} \
-         to {:.2}, the median {:.2}",
-        ratios.len(),
-        at(25),
-        at(75),
-        at(50)
+    })?;
+    Speed::from_json(&text).map_err(|error| {
+        format!(
+            "{} is not a calibration: {error}; write one with `peers plan --calibrate --json`",
+            Name(name)
+        )
+    })
+}
+
+/// Measures this machine.
+fn calibrate() -> Result<Speed, Box<dyn Error>> {
+    let status = Status::new();
+    let cpu = packetlane_lab::report::Machine::here().cpu;
+    let speed = machine::calibrate(&cpu, |work, run| {
+        status.show(&format!("calibrating: {}, run {run}", work.name()));
+    });
+    status.clear();
+    Ok(speed?)
+}
+
+/// A calibration as text.
+fn described(speed: &Speed) -> String {
+    let reference = Speed::reference();
+    let slowdown = Slowdown::of(speed, &reference);
+    let mut text = format!(
+        "{}: takes {:.2} times as long as {}\n",
+        speed.machine, slowdown.factor, reference.machine
     );
-    Ok((at(50), note))
+    for (work, factor) in &slowdown.by_work {
+        let ns = speed.of(*work).unwrap_or_default();
+        let (time, what) = match work {
+            Work::Hashing => (format!("{ns:.0} ns"), "double SHA-256 of 64 bytes"),
+            Work::Validation => (
+                format!("{:.1} us", ns / 1e3),
+                "secp256k1 key exchange and 256 changes of a map of ids",
+            ),
+            Work::Memory => (format!("{ns:.0} ns"), "random read in 64 MiB"),
+        };
+        let name = work.name();
+        text += &format!("{name:<11} {time:>9}  {factor:.2} times as long ({what})\n");
+    }
+    if cfg!(debug_assertions) {
+        text += "- a debug build: the times are too long\n";
+    }
+    text
 }
