@@ -203,8 +203,8 @@ const MIN_PART_TIME: Duration = Duration::from_secs(5);
 /// Maximum time that a part covers.
 const MAX_PART_TIME: Duration = Duration::from_secs(300);
 
-/// Minimum number of parts in a recording whose size is limited: so much of it stays when the oldest
-/// part is deleted.
+/// A part is full when its records may take this fraction of the recording's maximum size: most of a
+/// recording stays when its oldest part is deleted.
 const PARTS_IN_LIMIT: u64 = 8;
 
 /// Maximum number of parts that are opened to find the time of one that cannot be read.
@@ -696,6 +696,8 @@ pub struct Writer {
     part_rows: usize,
     /// Rows of the part that only repeat what earlier parts contain.
     repeated: usize,
+    /// Upper bound for their size.
+    repeated_bytes: u64,
     /// For the start of the next part.
     connected: Known,
     /// Whether the next record is the first one after those of an earlier writer.
@@ -757,6 +759,7 @@ impl Writer {
             rows: Columns::default(),
             part_rows: MAX_ROWS,
             repeated: 0,
+            repeated_bytes: 0,
             connected: Known::default(),
             records: 0,
             begun: now,
@@ -817,12 +820,14 @@ impl Writer {
             self.rows.push(Row::of(&record));
         }
         self.repeated = self.rows.rows;
+        self.repeated_bytes = self.rows.max_bytes;
     }
 
     /// Whether the part has as many records as it can.
     fn is_full(&self) -> bool {
         let added = self.rows.rows - self.repeated;
-        let is_large = |most: u64| self.rows.max_bytes >= most / PARTS_IN_LIMIT;
+        let added_bytes = self.rows.max_bytes - self.repeated_bytes;
+        let is_large = |most: u64| added_bytes >= most / PARTS_IN_LIMIT;
         added >= self.part_rows
             || self.rows.rows >= MAX_ROWS
             || added > 0 && self.limits.max_bytes.is_some_and(is_large)
@@ -882,6 +887,7 @@ impl Writer {
         self.records += (self.rows.rows - self.repeated) as u64;
         self.rows.clear();
         self.repeated = 0;
+        self.repeated_bytes = 0;
         self.part_begun = Instant::now();
         self.apply_limits()
     }
