@@ -430,7 +430,13 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
             for record in records {
                 writer.add(record)?;
             }
-            Ok(writer.write_if_due()?)
+            let is_window = |record: &Record| matches!(record.event, Event::Window { .. });
+            match records.iter().any(is_window) {
+                true => writer.write_if_due()?,
+                // The node has gone, and the next one may come late.
+                false => writer.flush()?,
+            }
+            Ok(())
         })
     });
     // Before the probes are detached, which takes a while.
