@@ -61,6 +61,10 @@ impl Filter {
             } else {
                 held.iter().for_each(|record| self.note(record, &mut to));
             }
+        } else if record.event == Event::Started {
+            // Of the last window of the earlier run, the end is missing.
+            self.held.clear();
+            self.note(&record, &mut to);
         } else if record.time < self.period.since {
             self.note(&record, &mut to);
         } else if record.time <= self.period.until {

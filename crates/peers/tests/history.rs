@@ -327,6 +327,15 @@ fn peers_of_an_earlier_run_have_ended() {
     // The time without a recorder is not part of the recording.
     assert_eq!(tally.observed_share(), 1.0);
     assert_eq!(tally.observed().round(), 300.0);
+
+    // In a period that begins between two runs, nobody is left of the first.
+    let period = Period {
+        since: START + DAY / 2,
+        until: Time::MAX,
+    };
+    let tally = tally_of(&path, period);
+    let inbound = &tally.slots()[&Slot::InboundFullRelay];
+    assert_eq!((inbound.connections, inbound.short), (2, 2));
 }
 
 #[test]
