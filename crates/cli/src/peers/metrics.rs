@@ -592,7 +592,7 @@ mod tests {
             "ops/grafana-peers.json",
             "ops/alerts.yml",
             "ops/alerts_test.yml",
-            "docs/guide/peers.md",
+            "docs/guide/peers-data.md",
         ] {
             let text = std::fs::read_to_string(repository.join(file)).unwrap();
             let is_of_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
