@@ -26,7 +26,7 @@
 //! messages.
 
 use crate::format::time;
-use crate::machine::OnMachine;
+use crate::machine::{Slowdown, Work};
 use crate::published;
 use crate::tally::{Messages, ONCE, Slot, SlotCost, Tally};
 use serde::Serialize;
@@ -157,6 +157,73 @@ pub struct Plan {
     pub more: Option<More>,
     /// Where the costs come from, and the assumptions.
     pub notes: Vec<String>,
+}
+
+/// A plan's cost on another machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OnMachine {
+    /// How much slower it is.
+    #[serde(flatten)]
+    pub slowdown: Slowdown,
+    /// The mean cost at the lowest and highest factor, in milliseconds per second.
+    pub range_ms: (f64, f64),
+    /// The mean cost on a machine that is 70 % slower, as published in 2023 for a slow board.
+    pub seventy_percent_slower_ms: f64,
+}
+
+impl OnMachine {
+    /// Appends the lines of a plan about the machine.
+    fn write_text(&self, out: &mut String) {
+        let Slowdown {
+            machine,
+            measured_on,
+            factor,
+            by_work,
+            published,
+            ..
+        } = &self.slowdown;
+        let by_work = by_work.iter();
+        let by_work = by_work.map(|(work, factor)| format!("{} {factor:.2}", work.name()));
+        let mut by_work: Vec<_> = by_work.collect();
+        if by_work.len() < Work::ALL.len() {
+            by_work.push("hashing unknown".to_owned());
+        }
+        let _ = writeln!(
+            out,
+            "machine     {machine}: takes {factor:.2} times as long as {measured_on} ({}): {:.1} to \
+             {:.1} ms/s between the lowest and highest factor{}",
+            by_work.join(", "),
+            self.range_ms.0,
+            self.range_ms.1,
+            match published {
+                true => "; from published benchmarks, not measured by us",
+                false => "",
+            }
+        );
+        let _ = writeln!(
+            out,
+            "published   the estimate of 2023 for a slow board, 70 % slower ({:.2} times as long): \
+             {:.1} ms/s",
+            published::SLOW_BOARD,
+            self.seventy_percent_slower_ms,
+        );
+    }
+}
+
+/// Plans for another machine. `plan` makes the plan for a machine that takes so many times as long.
+///
+/// # Errors
+///
+/// Those of `plan`.
+pub fn plan_for<E>(slowdown: Slowdown, plan: impl Fn(f64) -> Result<Plan, E>) -> Result<Plan, E> {
+    let ms = |factor| Ok(plan(factor)?.ms_per_second);
+    let mut middle = plan(slowdown.factor)?;
+    middle.machine = Some(OnMachine {
+        range_ms: (ms(slowdown.range.0)?, ms(slowdown.range.1)?),
+        seventy_percent_slower_ms: ms(published::SLOW_BOARD)?,
+        slowdown,
+    });
+    Ok(middle)
 }
 
 /// The difference to a plan of Bitcoin Core's default slots, [`Slots::TODAY`]. Negative for less.

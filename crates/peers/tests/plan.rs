@@ -2,12 +2,14 @@
 
 mod synthetic;
 
-use packetlane_peers::plan::{Slots, from_recording};
+use packetlane_peers::machine::{Board, Slowdown, Speed};
+use packetlane_peers::plan::{Slots, from_published, from_recording, plan_for};
 use packetlane_peers::report::Report;
 use packetlane_peers::tally::{Slot, Tally};
 use packetlane_peers::{
     Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport,
 };
+use std::convert::Infallible;
 use synthetic::{START, Synthetic};
 
 fn tally(run: &Synthetic) -> (Tally, synthetic::Truth) {
@@ -191,6 +193,30 @@ fn more_slots_are_compared_with_the_default() {
     let less = smaller.more.expect("a difference");
     assert!(less.slots == -75 && less.memory < 0 && less.ms_per_second < 0.0);
     assert!(smaller.to_text().contains(": -75 slots, -"));
+}
+
+#[test]
+fn a_plan_has_the_range_of_the_factors_and_the_published_estimate() {
+    let board = Board::named("raspberry-pi-4").unwrap();
+    let slowdown = Slowdown::of(&board.speed(), &Speed::reference());
+    assert!(slowdown.published && slowdown.by_work.len() == 3);
+    let factor = slowdown.factor;
+    let costs = |slower| Ok::<_, Infallible>(from_published(Slots::OF_2023, slower));
+    let Ok(plan) = plan_for(slowdown.clone(), costs);
+    assert!((plan.ms_per_second - 34.6 * factor).abs() < 1e-9);
+    let machine = plan.machine.as_ref().unwrap();
+    assert!((machine.range_ms.0 - 34.6 * slowdown.range.0).abs() < 1e-9);
+    assert!((machine.range_ms.1 - 34.6 * slowdown.range.1).abs() < 1e-9);
+    assert!((machine.seventy_percent_slower_ms - 34.6 / 0.3).abs() < 1e-9);
+    let text = plan.to_text();
+    for part in [
+        "raspberry-pi-4",
+        "not measured by us",
+        "70 % slower",
+        "115.3 ms/s",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ pub(super) fn run(args: &Plan) -> Result<(), Box<dyn Error>> {
                 (None, None) => Speed::reference(),
             };
             let slowdown = Slowdown::of(&target, &measured_on);
-            let mut plan = machine::plan_for(slowdown, |slower| costs(slots, slower))?;
+            let mut plan = plan::plan_for(slowdown, |slower| costs(slots, slower))?;
             if args.measured_on.is_none() {
                 plan.notes.push(match tally {
                     Some(_) => "machine: the recording was made on this one, unless --measured-on \
