@@ -464,7 +464,7 @@ fn a_report_on_a_period() {
         (period(50, 60), 10, 2),
         (period(30, 35), 5, 1),
         // Peer 2 is connected for a second.
-        (period(0, 1), 1, 1),
+        (period(0, 1), 1, 2),
         (period(99, 500), 1, 2),
         (period(200, 300), 0, 0),
         (Period::ALL, 100, 3),

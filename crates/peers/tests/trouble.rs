@@ -76,13 +76,13 @@ fn no_probe_stays_behind() {
     };
     fake.go();
     let pid = fake.pid();
-    // Between windows, the probes for connections stay attached. Each tracepoint has a semaphore.
+    // Between windows, the probes at tracepoints stay attached. Each tracepoint has a semaphore.
     let between = probes_in(pid);
     let mut within = 0;
     watch(&mut probes, 300, &mut |_| {
         within = within.max(probes_in(pid))
     });
-    assert!(within >= between + 3, "{within} {between}");
+    assert!(within >= between + 2, "{within} {between}");
     probes.rest();
     assert_eq!(probes_in(pid), between);
     drop(probes);
