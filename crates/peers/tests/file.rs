@@ -252,7 +252,10 @@ fn other_programs_read_it() {
 /// The guide's table of columns is that of the program.
 #[test]
 fn the_guide_has_all_columns() {
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/peers-data.md");
+    let guide = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/guide/peers-data.md"
+    );
     let guide = fs::read_to_string(guide).expect("the guide");
     let mut table = String::new();
     for (name, kind, meaning) in COLUMNS {

@@ -470,6 +470,9 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
+    /// Space for all columns.
+    const WIDE: u16 = 200;
+
     fn connected(peer: i64, since: u64) -> Event {
         Event::Connected {
             peer,
@@ -560,7 +563,7 @@ mod tests {
     fn a_table() {
         let tally = tally();
         let mut view = View::new(Sort::Cpu);
-        let lines = drawn(&tally, &view, 130, 12);
+        let lines = drawn(&tally, &view, WIDE, 12);
         let words = |line: &str| -> Vec<String> {
             line.split_ascii_whitespace().map(str::to_owned).collect()
         };
@@ -579,7 +582,18 @@ mod tests {
         assert_eq!(first[..8], expected, "{lines:#?}");
         assert_eq!(
             first[9..],
-            ["2.0", "0.0", "2000", "0", "tx\\x1b[2J"],
+            [
+                "2.0",
+                "0.0",
+                "2000",
+                "0",
+                "tx\\x1b[2J",
+                "0.0",
+                "0",
+                "0",
+                "192.0.2.1:8333",
+                "-"
+            ],
             "{lines:#?}"
         );
         assert_eq!(words(&lines[2])[0], "2", "{lines:#?}");
@@ -609,6 +623,26 @@ mod tests {
             assert!(press(&mut view, key(code)));
             let lines = drawn(&tally, &view, 130, 12);
             assert_eq!(words(&lines[1])[0], first, "{code}: {lines:#?}");
+        }
+        // To the right of bytes received: bytes sent, the costliest type ("inv", "tx"), and on.
+        let arrow = |code| KeyEvent::new(code, KeyModifiers::NONE);
+        for (code, sort) in [
+            (KeyCode::Right, Sort::SentBytes),
+            (KeyCode::Right, Sort::Costliest),
+            (KeyCode::Left, Sort::SentBytes),
+            (KeyCode::Left, Sort::ReceivedBytes),
+        ] {
+            assert!(press(&mut view, arrow(code)));
+            assert_eq!(view.sort, sort);
+        }
+        for _ in 0..COLUMNS.len() {
+            press(&mut view, arrow(KeyCode::Right));
+        }
+        assert_eq!(view.sort, Sort::ReceivedBytes);
+        for (sort, first) in [(Sort::Address, "1"), (Sort::Costliest, "2")] {
+            view.sort = sort;
+            let lines = drawn(&tally, &view, WIDE, 12);
+            assert_eq!(words(&lines[1])[0], first, "{sort:?}: {lines:#?}");
         }
         assert!(press(
             &mut view,
@@ -702,7 +736,7 @@ mod tests {
                 event,
             });
         }
-        let lines = drawn(&tally, &View::new(Sort::Id), 130, 8);
+        let lines = drawn(&tally, &View::new(Sort::Id), WIDE, 8);
         let age = |line: &str| line.split_ascii_whitespace().nth(5).map(str::to_owned);
         assert_eq!(age(&lines[1]).as_deref(), Some(">7s"), "{lines:#?}");
         assert_eq!(age(&lines[2]).as_deref(), Some("17s"), "{lines:#?}");
@@ -754,7 +788,7 @@ mod tests {
             });
         }
         let view = View::new(Sort::Bytes);
-        let lines = drawn(&tally, &view, 130, 8);
+        let lines = drawn(&tally, &view, WIDE, 8);
         let cells: Vec<&str> = lines[1].split_ascii_whitespace().collect();
         let expected = [
             "5",
@@ -770,6 +804,11 @@ mod tests {
             "-",
             "1500",
             "0",
+            "-",
+            "-",
+            "0",
+            "0",
+            "192.0.2.5:8333",
             "-",
         ];
         assert_eq!(cells, expected, "{lines:#?}");
