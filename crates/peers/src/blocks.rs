@@ -23,7 +23,7 @@ pub const MAX_BLOCKS: usize = 2016;
 /// Maximum number of blocks, announced by one peer first, that the node has not asked for.
 pub const MAX_PENDING: usize = 16;
 
-/// Maximum number of ended stalls that are kept one by one.
+/// Maximum number of stalls that are listed, and of ended ones that are kept one by one.
 pub const MAX_STALLS: usize = 100;
 
 /// Maximum number of requests that are kept for a block. Bitcoin Core has at most three at a time.
@@ -204,7 +204,7 @@ impl Blocks {
     }
 
     /// Requests that are unanswered at `now` and have been for [`STALL`], of blocks that the node
-    /// still needs. The longest first.
+    /// still needs: the longest, at most [`MAX_STALLS`].
     #[must_use]
     pub fn stalling(&self, now: Time) -> Vec<Stall> {
         let owed = |(&peer, given): (&i64, &Given)| {
@@ -225,6 +225,7 @@ impl Blocks {
         };
         let mut stalls: Vec<Stall> = self.given.iter().flat_map(owed).collect();
         stalls.sort_by_key(|stall| stall.since);
+        stalls.truncate(MAX_STALLS);
         stalls
     }
 

@@ -9,7 +9,7 @@ use crate::format::{bytes, time};
 use crate::record::{ConnectionType, Network};
 use crate::tally::{LOCAL, Peer, Slot, Tally, ip, subnet};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// How many times the median of the others a peer must cost.
@@ -21,6 +21,9 @@ pub const LEAST_US: f64 = 1000.0;
 
 /// How long a peer must have been observed, in microseconds: ten windows of the default length.
 pub const LEAST_OBSERVED: u64 = 5_000_000;
+
+/// Maximum number of hints.
+pub const MAX_HINTS: usize = 20;
 
 /// The fewest peers of a kind to compare another one with. With fewer, all peers are compared.
 const LEAST_OTHERS: usize = 3;
@@ -88,36 +91,75 @@ impl<'t> Candidate<'t> {
     }
 }
 
-/// The hints for the peers that are connected now, the costliest first. Empty if the source does not
-/// measure time per peer.
+/// The hints for the peers that are connected now, the costliest first, at most [`MAX_HINTS`]. Empty
+/// if the source does not measure time per peer.
 #[must_use]
 pub fn hints(tally: &Tally) -> Vec<Hint> {
     if !tally.timed() {
         return Vec::new();
     }
-    let all: Vec<Candidate<'_>> = tally
+    let mut all: Vec<Candidate<'_>> = tally
         .peers()
         .filter_map(|(number, peer)| Candidate::of(tally, number, peer))
         .collect();
+    all.sort_by(|one, other| other.us.total_cmp(&one.us));
     let mut hints = groups(tally, &all);
-    let grouped: Vec<i64> = hints.iter().flat_map(|hint| hint.peers.clone()).collect();
+    let grouped: BTreeSet<i64> = hints.iter().flat_map(|hint| hint.peers.clone()).collect();
+    let usual = Usual::of(&all);
     let single = all.iter().filter(|one| !grouped.contains(&one.number));
-    hints.extend(single.filter_map(|one| alone(tally, &all, one)));
+    let costly = single.filter(|one| usual.is_exceeded_by(one));
+    let costly: Vec<&Candidate<'_>> = costly.take(MAX_HINTS).collect();
+    hints.extend(
+        costly
+            .into_iter()
+            .map(|one| alone(tally, &all, one, &usual)),
+    );
     hints.sort_by(|one, other| other.ms_per_second.total_cmp(&one.ms_per_second));
+    hints.truncate(MAX_HINTS);
     hints
 }
 
-/// The others of its kind, or all others if these are too few; with a name for them.
-fn others<'a, 't>(
-    all: &'a [Candidate<'t>],
-    of: &Candidate<'_>,
-) -> (Vec<&'a Candidate<'t>>, &'static str) {
-    let rest = || all.iter().filter(|one| one.number != of.number);
-    let slot = of.peer.slot;
-    let same: Vec<_> = rest().filter(|one| one.peer.slot == slot).collect();
-    match same.len() >= LEAST_OTHERS && slot != Slot::Unknown {
-        true => (same, slot.name()),
-        false => (rest().collect(), "other"),
+/// What peers usually cost: the costs of all, and of each kind, in ascending order.
+struct Usual {
+    all: Vec<f64>,
+    kinds: BTreeMap<Slot, Vec<f64>>,
+}
+
+impl Usual {
+    fn of(all: &[Candidate<'_>]) -> Self {
+        let mut usual = Self {
+            all: Vec::new(),
+            kinds: BTreeMap::new(),
+        };
+        // The costliest come first in `all`.
+        for one in all.iter().rev() {
+            usual.all.push(one.us);
+            usual.kinds.entry(one.peer.slot).or_default().push(one.us);
+        }
+        usual
+    }
+
+    /// The kind that a peer is compared with. `None` if that has too few, so that it is all peers.
+    fn kind(&self, one: &Candidate<'_>) -> Option<Slot> {
+        let slot = one.peer.slot;
+        let count = self.kinds.get(&slot).map_or(0, Vec::len);
+        (slot != Slot::Unknown && count > LEAST_OTHERS).then_some(slot)
+    }
+
+    /// How many others a peer is compared with, and their median cost.
+    fn others(&self, one: &Candidate<'_>) -> (usize, f64) {
+        let costs = match self.kind(one) {
+            Some(slot) => &self.kinds[&slot],
+            None => &self.all,
+        };
+        // A peer that is named costs more than the median: the others are the rest of the list.
+        let count = costs.len().saturating_sub(1);
+        (count, costs.get(count / 2).copied().unwrap_or(0.0).max(1.0))
+    }
+
+    fn is_exceeded_by(&self, one: &Candidate<'_>) -> bool {
+        let (count, median) = self.others(one);
+        count >= LEAST_OTHERS && one.us >= LEAST_US && one.us - one.error >= FACTOR * median
     }
 }
 
@@ -127,46 +169,41 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn alone(tally: &Tally, all: &[Candidate<'_>], one: &Candidate<'_>) -> Option<Hint> {
-    let (others, kind) = others(all, one);
-    if others.len() < LEAST_OTHERS {
-        return None;
-    }
-    let usual = median(others.iter().map(|other| other.us)).max(1.0);
-    if one.us < LEAST_US || one.us - one.error < FACTOR * usual {
-        return None;
-    }
+fn alone(tally: &Tally, all: &[Candidate<'_>], one: &Candidate<'_>, usual: &Usual) -> Hint {
+    let kind = usual.kind(one);
+    let (count, cost) = usual.others(one);
+    let others = || {
+        let rest = all.iter().filter(|other| other.number != one.number);
+        rest.filter(|other| kind.is_none_or(|kind| other.peer.slot == kind))
+    };
     let each = |us: f64, count: f64| match count > 0.0 {
         true => us / count,
         false => 0.0,
     };
-    let usually = |of: &dyn Fn(&Candidate<'_>) -> f64| median(others.iter().map(|other| of(other)));
-    let [messages, usual_bytes] = [
-        usually(&|other| other.messages),
-        usually(&|other| other.bytes),
-    ];
-    let message = usually(&|other| each(other.us, other.messages));
-    Some(Hint {
+    let messages = median(others().map(|other| other.messages));
+    let of_all = median(others().map(|other| other.bytes));
+    let message = median(others().map(|other| each(other.us, other.messages)));
+    Hint {
         peers: vec![one.number],
         ms_per_second: one.us / 1e3,
-        times: one.us / usual,
+        times: one.us / cost,
         reason: format!(
             "{:.2} ms/s beyond the transactions and blocks that the node took: {:.0} times the \
-             median of {} {kind} peers ({:.2} ms/s). {:.1} messages/s ({messages:.1} there), {} \
+             median of {count} {} peers ({:.2} ms/s). {:.1} messages/s ({messages:.1} there), {} \
              each ({} there), {}/s ({}/s there)",
             one.us / 1e3,
-            one.us / usual,
-            others.len(),
-            usual / 1e3,
+            one.us / cost,
+            kind.map_or("other", Slot::name),
+            cost / 1e3,
             one.messages,
             time(each(one.us, one.messages)),
             time(message),
             bytes(one.bytes),
-            bytes(usual_bytes),
+            bytes(of_all),
         ),
         loses: loses(tally, &[one]),
         command: format!("bitcoin-cli disconnectnode \"\" {}", one.number),
-    })
+    }
 }
 
 /// Parts of the network with several inbound peers, each of which is out of proportion or all of
@@ -182,10 +219,7 @@ fn groups(tally: &Tally, all: &[Candidate<'_>]) -> Vec<Hint> {
     }
     let total: f64 = all.iter().map(|one| one.us).sum();
     let hint = |(name, group): (String, Vec<&Candidate<'_>>)| {
-        let range = range(&group)?;
-        let is_of = |one: &Candidate<'_>| group.iter().any(|other| other.number == one.number);
-        let others: Vec<_> = all.iter().filter(|one| !is_of(one)).collect();
-        if group.len() < LEAST_GROUP || others.len() < LEAST_OTHERS {
+        if group.len() < LEAST_GROUP {
             return None;
         }
         let us: f64 = group.iter().map(|one| one.us).sum();
@@ -194,12 +228,20 @@ fn groups(tally: &Tally, all: &[Candidate<'_>]) -> Vec<Hint> {
             .map(|one| one.error.powi(2))
             .sum::<f64>()
             .sqrt();
-        let usual = median(others.iter().map(|other| other.us)).max(1.0);
-        let each = us / group.len() as f64;
-        let least = FACTOR * usual * group.len() as f64;
-        if us < LEAST_US || us - error < least || us < GROUP_SHARE * total {
+        // Fewer groups than the inverse of this share remain.
+        if us < LEAST_US || us < GROUP_SHARE * total {
             return None;
         }
+        let numbers: BTreeSet<i64> = group.iter().map(|one| one.number).collect();
+        let others = all.iter().filter(|one| !numbers.contains(&one.number));
+        let others: Vec<f64> = others.map(|one| one.us).collect();
+        let usual = median(others.iter().copied()).max(1.0);
+        let each = us / group.len() as f64;
+        let least = FACTOR * usual * group.len() as f64;
+        if others.len() < LEAST_OTHERS || us - error < least {
+            return None;
+        }
+        let range = range(&group)?;
         Some(Hint {
             peers: group.iter().map(|one| one.number).collect(),
             ms_per_second: us / 1e3,
@@ -254,7 +296,8 @@ fn range(group: &[&Candidate<'_>]) -> Option<String> {
 /// What the node would lose without these peers.
 fn loses(tally: &Tally, group: &[&Candidate<'_>]) -> Vec<String> {
     let mut loses = Vec::new();
-    let is_of = |number: i64| group.iter().any(|one| one.number == number);
+    let numbers: BTreeSet<i64> = group.iter().map(|one| one.number).collect();
+    let is_of = |number: i64| numbers.contains(&number);
     let one_of = |what: &str| match group {
         [_] => format!("it {what}"),
         _ => format!("one of them {what}"),

@@ -134,6 +134,11 @@ pub(super) struct Figures {
     /// Blocks: how many the node has connected, and requests that are unanswered for more than ten
     /// seconds.
     blocks: u64,
+    /// Seconds from the first announcement of a block until it was connected: the median.
+    blocks_took_seconds: f64,
+    /// Blocks that came as cmpctblock, and those of them that lacked no transaction.
+    blocks_compact: u64,
+    blocks_complete: u64,
     stalling: Vec<StallRow>,
     /// What could be done about peers that cost much.
     hints: Vec<Hint>,
@@ -219,6 +224,7 @@ impl Figures {
         };
         let now = tally.times().map_or(0, |(_, now)| now);
         let stalling = tally.blocks().stalling(now);
+        let blocks = tally.blocks().sums();
         let (left_peers, left) = tally.left_together();
         let connected_ns: u64 = connected()
             .map(|(_, peer)| seen(peer, period).cpu_ns())
@@ -241,7 +247,10 @@ impl Figures {
             left_peers,
             left_bytes_per_second: left.received.bytes.saturating_add(left.sent.bytes) as f64
                 / tally.observed().max(f64::MIN_POSITIVE),
-            blocks: tally.blocks().sums().connected,
+            blocks: blocks.connected,
+            blocks_took_seconds: blocks.took.quantile(0.5) / 1e6,
+            blocks_compact: blocks.compact,
+            blocks_complete: blocks.complete,
             stalling: stalling
                 .iter()
                 .map(|stall| StallRow::of(tally, stall, now))
@@ -324,7 +333,11 @@ impl Figures {
             ));
         }
         if self.blocks > 0 || !self.stalling.is_empty() {
-            lines.push(format!("blocks: {} connected", self.blocks));
+            lines.push(format!(
+                "blocks: {} connected, a median of {:.2} s after the first announcement; {} compact, \
+                 of which {} lacked nothing",
+                self.blocks, self.blocks_took_seconds, self.blocks_compact, self.blocks_complete
+            ));
         }
         lines.extend(self.stalling.iter().take(SHOWN).map(|stall| {
             format!(
