@@ -263,20 +263,22 @@ impl Blocks {
     }
 
     fn announced(&mut self, hash: BlockHash, by: By) {
-        if by.step == BlockStep::Compact {
-            self.answered(hash, by);
-        }
+        // A `cmpctblock` that was asked for announces nothing.
+        let is_answer = by.step == BlockStep::Compact && self.answered(hash, by);
         let is_new = !self.known.contains_key(&hash);
         let block = self.known.entry(hash).or_default();
         if block.connected.is_some() {
             return;
         }
+        if by.step == BlockStep::Compact && block.compact.is_none() {
+            block.compact = Some(by);
+        }
+        if is_answer {
+            return;
+        }
         block.announcements += 1;
         if block.announced.is_none() {
             block.announced = Some(by);
-        }
-        if by.step == BlockStep::Compact && block.compact.is_none() {
-            block.compact = Some(by);
         }
         let given = self.given.entry(by.peer).or_default();
         given.announced += 1;
@@ -312,8 +314,8 @@ impl Blocks {
         self.known.entry(hash).or_default()
     }
 
-    /// Ends the requests that a message answers.
-    fn answered(&mut self, hash: BlockHash, by: By) {
+    /// Ends the requests that a message answers. Returns whether there were any.
+    fn answered(&mut self, hash: BlockHash, by: By) -> bool {
         let answers = |asked: BlockStep| match by.step {
             BlockStep::DeliveredMissing => matches!(asked, BlockStep::RequestedMissing(_)),
             BlockStep::Compact => asked == BlockStep::Requested,
@@ -330,6 +332,7 @@ impl Blocks {
                 .answering
                 .saturating_add(by.time.saturating_sub(first.time));
         }
+        !ended.is_empty()
     }
 
     /// Ends the unanswered requests for a block that `which` accepts, and returns them.
@@ -484,16 +487,21 @@ mod tests {
             (3, 31, 3, Headers),
             (3, 31, 3, Requested),
             (3, 33, 3, Delivered),
+            // As cmpctblock on request: no announcement.
+            (2, 33, 4, Headers),
+            (2, 33, 4, Requested),
+            (2, 34, 4, Compact),
         ] {
             add(&mut blocks, step);
         }
         connect(&mut blocks, 3, 34);
+        connect(&mut blocks, 4, 34);
         // Late, and a reorganization.
         add(&mut blocks, (2, 40, 3, Headers));
         connect(&mut blocks, 3, 41);
         let sums = blocks.sums();
-        assert_eq!((sums.connected, sums.compact, sums.complete), (3, 2, 1));
-        assert_eq!((sums.missing, sums.transactions, sums.stalls), (7, 200, 0));
+        assert_eq!((sums.connected, sums.compact, sums.complete), (4, 3, 2));
+        assert_eq!((sums.missing, sums.transactions, sums.stalls), (7, 300, 0));
         assert_eq!(sums.took.max(), 4e6);
         let given = |peer| {
             let given = blocks.given(peer);
@@ -505,19 +513,23 @@ mod tests {
             )
         };
         assert_eq!(given(1), (2, 1, 0, 0));
-        assert_eq!(given(2), (1, 1, 1, 3 * SECOND));
+        assert_eq!(given(2), (2, 2, 2, 4 * SECOND));
         assert_eq!(given(3), (0, 1, 1, 2 * SECOND));
-        assert_eq!(blocks.last_first().map(|by| by.peer), Some(1));
-        let latest: Vec<_> = blocks
+        assert_eq!(blocks.last_first().map(|by| by.peer), Some(2));
+        let latest = blocks
             .latest()
-            .map(|(_, block)| (block.height, block.missing()))
-            .collect();
+            .map(|(_, block)| (block.height, block.missing(), block.announcements));
         assert_eq!(
-            latest,
-            [(Some(3), None), (Some(2), Some(7)), (Some(1), Some(0))]
+            latest.collect::<Vec<_>>(),
+            [
+                (Some(4), Some(0), 1),
+                (Some(3), None, 2),
+                (Some(2), Some(7), 1),
+                (Some(1), Some(0), 2)
+            ]
         );
-        let third = blocks.latest().next().unwrap().1;
-        assert_eq!((third.announcements, third.took()), (2, Some(4 * SECOND)));
+        let third = blocks.latest().nth(1).expect("a block").1;
+        assert_eq!(third.took(), Some(4 * SECOND));
     }
 
     #[test]

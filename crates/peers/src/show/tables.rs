@@ -345,7 +345,7 @@ fn latest(blocks: &Blocks) -> Table {
             "block",
             "first peer",
             "by",
-            "announced by",
+            "announced",
             "asked",
             "delivered by",
             "in",
