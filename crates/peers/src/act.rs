@@ -8,12 +8,16 @@ use crate::tally::Tally;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 const MINUTE: Time = 60_000_000;
-const HOUR: Time = 60 * MINUTE;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Into how many parts the time of a rule is divided.
 const PARTS: u64 = 30;
+
+/// The fewest parts, of windows at different times, that show what a peer costs.
+const LEAST_PARTS: usize = 5;
 
 /// When a peer is disconnected. Parsed from `cost=2000,minutes=5,per-hour=3`; the last two have
 /// these values by default.
@@ -103,15 +107,16 @@ pub struct Action {
 pub struct Actor {
     rules: Rules,
     peers: BTreeMap<i64, Costs>,
-    /// When peers were chosen within the last hour.
-    acted: VecDeque<Time>,
+    /// When peers were chosen within the last hour, by a clock that nobody sets.
+    acted: VecDeque<Duration>,
+    /// The number of windows at the last decision.
+    windows: u64,
 }
 
 /// The cost of a peer over the time of the rule.
 #[derive(Debug)]
 struct Costs {
     address: String,
-    since: Time,
     parts: VecDeque<Part>,
     /// Whether it was chosen, so that it is not chosen again.
     is_done: bool,
@@ -132,15 +137,31 @@ impl Actor {
             rules,
             peers: BTreeMap::new(),
             acted: VecDeque::new(),
+            windows: 0,
+        }
+    }
+
+    /// Takes back the choice of a peer that could not be disconnected: it is chosen again.
+    pub fn retry(&mut self, peer: i64) {
+        if let Some(costs) = self.peers.get_mut(&peer) {
+            costs.is_done = false;
+            self.acted.pop_back();
         }
     }
 
     /// The peers to disconnect after a window, which `tally` has just counted and which began at
-    /// `start`. Each is chosen once, the costliest first.
-    pub fn decide(&mut self, tally: &Tally, start: Time) -> Vec<Action> {
-        let Some((_, now)) = tally.times() else {
+    /// `start` and ended at `end`. Each is chosen once, the costliest first. `now` is the time since
+    /// any fixed moment.
+    pub fn decide(
+        &mut self,
+        tally: &Tally,
+        (start, end): (Time, Time),
+        now: Duration,
+    ) -> Vec<Action> {
+        // The tally ignores a window that ends before it begins: the clock was set.
+        if std::mem::replace(&mut self.windows, tally.windows()) == tally.windows() {
             return Vec::new();
-        };
+        }
         let over = (self.rules.minutes * MINUTE as f64) as Time;
         let mut wanted = Vec::new();
         let mut peers = BTreeMap::new();
@@ -156,7 +177,6 @@ impl Actor {
                 .filter(|before| before.address == known.address)
                 .unwrap_or_else(|| Costs {
                     address: known.address.clone(),
-                    since: start,
                     parts: VecDeque::new(),
                     is_done: false,
                 });
@@ -171,8 +191,7 @@ impl Actor {
                 over,
             );
             let us = costs.us_per_second();
-            let is_long = now.saturating_sub(costs.since) >= over;
-            if is_long && us > self.rules.cost_us && !costs.is_done {
+            if costs.cover(end, over) && us > self.rules.cost_us && !costs.is_done {
                 wanted.push((us, number));
             }
             peers.insert(number, costs);
@@ -186,7 +205,7 @@ impl Actor {
     }
 
     /// The action for a peer, unless there were too many within the hour.
-    fn choose(&mut self, us: f64, number: i64, now: Time) -> Option<Action> {
+    fn choose(&mut self, us: f64, number: i64, now: Duration) -> Option<Action> {
         while let Some(oldest) = self.acted.front()
             && now.saturating_sub(*oldest) >= HOUR
         {
@@ -211,8 +230,16 @@ impl Actor {
 }
 
 impl Costs {
-    /// Adds a window, and forgets what is older than `over`.
+    /// Adds a window, and forgets what is not needed to cover the time `over`. Forgets all before a
+    /// window that began before the last one: the clock was set.
     fn add(&mut self, window: Part, over: Time) {
+        if self
+            .parts
+            .back()
+            .is_some_and(|last| window.start < last.start)
+        {
+            self.parts.clear();
+        }
         match self.parts.back_mut() {
             Some(last) if window.start.saturating_sub(last.start) < over / PARTS => {
                 last.observed = last.observed.saturating_add(window.observed);
@@ -220,11 +247,23 @@ impl Costs {
             }
             _ => self.parts.push_back(window),
         }
-        while let Some(first) = self.parts.front()
-            && window.start.saturating_sub(first.start) > over
+        while let Some(second) = self.parts.get(1)
+            && window.start.saturating_sub(second.start) >= over
         {
             self.parts.pop_front();
         }
+    }
+
+    /// Whether the windows cover the time `over` before `end`, and leave out at most half of it at
+    /// once.
+    fn cover(&self, end: Time, over: Time) -> bool {
+        let starts = || self.parts.iter().map(|part| part.start);
+        let gaps = starts().zip(starts().skip(1));
+        self.parts.len() >= LEAST_PARTS
+            && starts()
+                .next()
+                .is_some_and(|first| end.saturating_sub(first) >= over)
+            && gaps.fold(0, |most, (one, next)| most.max(next - one)) <= over / 2
     }
 
     fn us_per_second(&self) -> f64 {
@@ -314,6 +353,14 @@ mod tests {
         });
     }
 
+    /// The peers that are chosen after a window of these costs.
+    fn decide(actor: &mut Actor, tally: &mut Tally, second: u64, us: &[u64; 4]) -> Vec<i64> {
+        window(tally, second * SECOND, us);
+        let times = (second * SECOND, (second + 1) * SECOND);
+        let chosen = actor.decide(tally, times, Duration::from_secs(second));
+        chosen.iter().map(|action| action.peer).collect()
+    }
+
     #[test]
     fn only_a_lasting_cost_of_an_inbound_peer_counts() {
         let mut actor = Actor::new("cost=2000,minutes=2,per-hour=1".parse().unwrap());
@@ -323,21 +370,56 @@ mod tests {
             // Peer 0 is costly all the time, peer 1 for a moment, peer 2 from a later time on.
             let one = if second == 100 { 90_000 } else { 100 };
             let two = if second >= 110 { 8000 } else { 0 };
-            window(&mut tally, second * SECOND, &[3000, one, two, 9000]);
-            for action in actor.decide(&tally, second * SECOND) {
-                chosen.push((second, action.peer));
-            }
+            let peers = decide(&mut actor, &mut tally, second, &[3000, one, two, 9000]);
+            chosen.extend(peers.into_iter().map(|peer| (second, peer)));
         }
         // At most one in an hour.
         assert_eq!(chosen, [(119, 0)]);
         // The next one after that hour, although all are costly then.
         for second in 300..5000 {
-            window(&mut tally, second * SECOND, &[3000, 5000, 8000, 9000]);
-            for action in actor.decide(&tally, second * SECOND) {
-                assert!(action.reason.contains("more than 2000"), "{action:?}");
-                chosen.push((second, action.peer));
-            }
+            let us = [3000, 5000, 8000, 9000];
+            let peers = decide(&mut actor, &mut tally, second, &us);
+            chosen.extend(peers.into_iter().map(|peer| (second, peer)));
         }
         assert_eq!(chosen, [(119, 0), (119 + 3600, 2)]);
+        // One that could not be disconnected is chosen again.
+        actor.retry(2);
+        let us = [3000, 5000, 8000, 9000];
+        assert_eq!(decide(&mut actor, &mut tally, 5000, &us), [2]);
+        assert_eq!(decide(&mut actor, &mut tally, 5001, &us), [0; 0]);
+    }
+
+    /// Neither a clock that is set nor a gap makes one window stand for minutes.
+    #[test]
+    fn a_gap_is_no_lasting_cost() {
+        const COSTLY: [u64; 4] = [9000, 9000, 9000, 9000];
+        const CHEAP: [u64; 4] = [10; 4];
+        let mut actor = Actor::new("cost=2000,minutes=2,per-hour=100".parse().unwrap());
+        let mut tally = Tally::new();
+        for second in 0..200 {
+            assert_eq!(decide(&mut actor, &mut tally, second, &CHEAP), [0; 0]);
+        }
+        // An hour later, by a clock that was set or after a rest.
+        for second in 4000..4120 {
+            let chosen = decide(&mut actor, &mut tally, second, &COSTLY);
+            assert_eq!(chosen, [0; 0], "{second}");
+        }
+        assert_eq!(decide(&mut actor, &mut tally, 4120, &COSTLY).len(), 3);
+        // Back to before: all begins anew.
+        (0..3).for_each(|peer| actor.retry(peer));
+        for second in 1000..1119 {
+            assert_eq!(decide(&mut actor, &mut tally, second, &COSTLY), [0; 0]);
+        }
+        assert_eq!(decide(&mut actor, &mut tally, 1119, &COSTLY).len(), 3);
+        // A window that ends before it begins is none.
+        let chosen = actor.decide(&tally, (9, 8), Duration::from_secs(9));
+        assert_eq!(chosen, []);
+        // Windows that are too far apart.
+        let mut actor = Actor::new("cost=2000,minutes=2".parse().unwrap());
+        let mut tally = Tally::new();
+        for minute in 0..20 {
+            let second = 61 * minute;
+            assert_eq!(decide(&mut actor, &mut tally, second, &COSTLY), [0; 0]);
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The messages about blocks say what happened: a peer announces a block (`inv`, `headers`,
 //! `cmpctblock`), the node requests it or the part that it lacks (`getdata`, `getblocktxn`), the
-//! peer delivers (`block`, `blocktxn`), and the node connects it to its chain. A peer stalls if a
-//! request has been unanswered for [`STALL`] and the node still needs the block.
+//! peer delivers (`block`, `blocktxn`), and the node connects it to its chain. A peer stalls if it
+//! owes the node a block that this still needs, and for [`STALL`] has answered no request.
 //!
 //! Memory: [`MAX_BLOCKS`] blocks that the node wanted, and [`MAX_PENDING`] announced ones for each
 //! peer, since a peer can invent hashes.
@@ -13,8 +13,8 @@ use crate::statistics::Distribution;
 use packetlane_p2p::payload::BlockHash;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long a request may be unanswered before the peer counts as stalling, in microseconds. A
-/// block of 2 MB takes that long at 200 kB/s.
+/// How long a peer may owe a block and answer nothing before it counts as stalling, in microseconds.
+/// A block of 2 MB takes that long at 200 kB/s.
 pub const STALL: Time = 10_000_000;
 
 /// Maximum number of blocks that are kept one by one: two weeks.
@@ -31,6 +31,9 @@ const MAX_REQUESTS: usize = 16;
 
 /// Maximum number of blocks that a peer owes. Bitcoin Core asks a peer for at most 16 at a time.
 const MAX_OPEN: usize = 64;
+
+/// Maximum number of peers that are remembered for announcing a block.
+const MAX_ANNOUNCERS: usize = 16;
 
 /// The first announcement of a block, or a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +60,9 @@ pub struct Request {
 pub struct Block {
     /// Its height, once it is connected.
     pub height: Option<u64>,
-    /// The first announcement.
-    pub announced: Option<By>,
-    /// How many announcements came before it was connected.
-    pub announcements: u64,
+    /// The peers that announced it before it was connected, in order of time: at most 16, each by its
+    /// first announcement.
+    pub announcers: Vec<By>,
     /// The node's requests, in order of time.
     pub requests: Vec<Request>,
     /// The first `cmpctblock`.
@@ -71,9 +73,17 @@ pub struct Block {
     pub connected: Option<Time>,
     /// Whether the node wanted it, so that it is among the [`MAX_BLOCKS`].
     wanted: bool,
+    /// Whether the peer that delivered it was credited.
+    credited: bool,
 }
 
 impl Block {
+    /// The first announcement.
+    #[must_use]
+    pub fn announced(&self) -> Option<By> {
+        self.announcers.first().copied()
+    }
+
     /// The transactions that its compact form lacked. `None` if it came whole, or is incomplete.
     #[must_use]
     pub fn missing(&self) -> Option<u64> {
@@ -91,11 +101,11 @@ impl Block {
     /// How long it took from its first announcement until it was connected, in microseconds.
     #[must_use]
     pub fn took(&self) -> Option<Time> {
-        Some(self.connected?.saturating_sub(self.announced?.time))
+        Some(self.connected?.saturating_sub(self.announced()?.time))
     }
 }
 
-/// A request that was unanswered for longer than [`STALL`].
+/// A request of a peer that has answered nothing for longer than [`STALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The block.
@@ -104,7 +114,7 @@ pub struct Stall {
     pub height: Option<u64>,
     /// The node's id of the peer.
     pub peer: i64,
-    /// When the node asked.
+    /// When the node asked, or the peer answered another request after that.
     pub since: Time,
     /// When it ended. `None` if the node still waits.
     pub ended: Option<Time>,
@@ -129,12 +139,14 @@ pub struct Given {
     pub stalls: u64,
     /// See [`Given::stalls`].
     pub stalled: Time,
-    /// Blocks it announced first that the node has not asked for.
+    /// Blocks that it announced first of all connected peers, and that the node has not asked for.
     pending: VecDeque<BlockHash>,
     /// Blocks that it owes.
     open: Vec<BlockHash>,
     /// The type of its last message about a block, if it answered a request.
     asked: Option<&'static str>,
+    /// When it last answered a request.
+    last_answer: Time,
 }
 
 /// How the connected blocks came.
@@ -203,37 +215,51 @@ impl Blocks {
         self.stalls.iter().copied()
     }
 
-    /// Requests that are unanswered at `now` and have been for [`STALL`], of blocks that the node
-    /// still needs: the longest, at most [`MAX_STALLS`].
+    /// Requests that are unanswered at `now`, of blocks that the node still needs, to peers that have
+    /// answered nothing for [`STALL`]: the longest, at most [`MAX_STALLS`].
     #[must_use]
     pub fn stalling(&self, now: Time) -> Vec<Stall> {
-        let owed = |(&peer, given): (&i64, &Given)| {
-            let blocks = given.open.iter();
-            let oldest = |hash: &BlockHash| {
-                let requests = self.known.get(hash)?.requests.iter();
-                let mut open = requests.filter(|one| one.ended.is_none() && one.by.peer == peer);
-                let since = open.next()?.by.time;
-                (now.saturating_sub(since) >= STALL).then_some(Stall {
-                    block: *hash,
-                    height: None,
-                    peer,
-                    since,
-                    ended: None,
-                })
-            };
-            blocks.filter_map(oldest).collect::<Vec<_>>()
-        };
-        let mut stalls: Vec<Stall> = self.given.iter().flat_map(owed).collect();
+        let peers = self.given.keys();
+        let mut stalls: Vec<Stall> = peers
+            .flat_map(|peer| self.stalling_of(*peer, now))
+            .collect();
         stalls.sort_by_key(|stall| stall.since);
         stalls.truncate(MAX_STALLS);
         stalls
     }
 
-    /// Whether the peer's last message about a block is of this type and answered a request. The
-    /// message's other record comes after this one.
-    pub(crate) fn was_asked(&self, peer: i64, message_type: &str) -> bool {
-        let given = self.given.get(&peer);
-        given.is_some_and(|given| given.asked == Some(message_type))
+    /// Whether the peer's last message about a block is of this type and answered a request. That is
+    /// the message whose other record comes now: a second one is not meant.
+    pub(crate) fn was_asked(&mut self, peer: i64, message_type: &str) -> bool {
+        let given = self.given.get_mut(&peer);
+        given.is_some_and(|given| given.asked.take() == Some(message_type))
+    }
+
+    /// Marks a gap: records are missing before the next one.
+    pub(crate) fn gap(&mut self) {
+        for given in self.given.values_mut() {
+            given.asked = None;
+        }
+    }
+
+    /// The same for one peer.
+    pub(crate) fn stalling_of(&self, peer: i64, now: Time) -> Vec<Stall> {
+        let Some(given) = self.given.get(&peer) else {
+            return Vec::new();
+        };
+        let oldest = |hash: &BlockHash| {
+            let requests = self.known.get(hash)?.requests.iter();
+            let mut open = requests.filter(|one| one.ended.is_none() && one.by.peer == peer);
+            let since = open.next()?.by.time.max(given.last_answer);
+            (now.saturating_sub(since) >= STALL).then_some(Stall {
+                block: *hash,
+                height: None,
+                peer,
+                since,
+                ended: None,
+            })
+        };
+        given.open.iter().filter_map(oldest).collect()
     }
 
     /// Adds a message.
@@ -252,13 +278,30 @@ impl Blocks {
                 }
             }
             BlockStep::Delivered | BlockStep::DeliveredMissing => {
-                self.answered(hash, by);
-                let block = self.want(hash);
-                if block.delivered.is_none() {
+                let was_asked = self.answered(hash, by);
+                // Anyone can send any block: only those that the node waits for are kept.
+                let waits = |block: &&mut Block| block.connected.is_none();
+                let Some(block) = self.known.get_mut(&hash).filter(waits) else {
+                    return;
+                };
+                if block.delivered.is_none() || was_asked && !block.credited {
                     block.delivered = Some(by);
-                    self.given.entry(by.peer).or_default().delivered += 1;
+                }
+                if was_asked {
+                    self.credit(hash);
                 }
             }
+        }
+    }
+
+    /// Counts a block for the peer that delivered it.
+    fn credit(&mut self, hash: BlockHash) {
+        if let Some(block) = self.known.get_mut(&hash)
+            && let Some(by) = block.delivered
+            && !std::mem::replace(&mut block.credited, true)
+            && let Some(given) = self.given.get_mut(&by.peer)
+        {
+            given.delivered += 1;
         }
     }
 
@@ -276,9 +319,11 @@ impl Blocks {
         if is_answer {
             return;
         }
-        block.announcements += 1;
-        if block.announced.is_none() {
-            block.announced = Some(by);
+        if block.announcers.iter().any(|known| known.peer == by.peer) {
+            return;
+        }
+        if block.announcers.len() < MAX_ANNOUNCERS {
+            block.announcers.push(by);
         }
         let given = self.given.entry(by.peer).or_default();
         given.announced += 1;
@@ -298,7 +343,7 @@ impl Blocks {
     fn want(&mut self, hash: BlockHash) -> &mut Block {
         let known = self.known.entry(hash).or_default();
         if !std::mem::replace(&mut known.wanted, true) {
-            if let Some(first) = known.announced {
+            if let Some(first) = known.announced() {
                 let given = self.given.entry(first.peer).or_default();
                 given.first += 1;
                 given.last_first = Some(first.time);
@@ -307,8 +352,13 @@ impl Blocks {
             self.wanted.push_back(hash);
             if self.wanted.len() > MAX_BLOCKS
                 && let Some(oldest) = self.wanted.pop_front()
+                && let Some(block) = self.known.remove(&oldest)
             {
-                self.known.remove(&oldest);
+                for request in &block.requests {
+                    if let Some(given) = self.given.get_mut(&request.by.peer) {
+                        given.open.retain(|open| *open != oldest);
+                    }
+                }
             }
         }
         self.known.entry(hash).or_default()
@@ -327,6 +377,7 @@ impl Blocks {
         let given = self.given.entry(by.peer).or_default();
         given.asked = (!ended.is_empty()).then(|| by.step.message_type());
         if let Some(first) = ended.first() {
+            given.last_answer = by.time;
             given.answered += 1;
             given.answering = given
                 .answering
@@ -353,11 +404,15 @@ impl Blocks {
             requests.any(|one| one.ended.is_none() && one.by.peer == peer)
         };
         for by in &ended {
-            let given = self.given.entry(by.peer).or_default();
+            // A peer that has left was removed.
+            let Some(given) = self.given.get_mut(&by.peer) else {
+                continue;
+            };
             if !still(by.peer) {
                 given.open.retain(|open| *open != hash);
             }
-            let length = time.saturating_sub(by.time);
+            let since = by.time.max(given.last_answer);
+            let length = time.saturating_sub(since);
             if length < STALL {
                 continue;
             }
@@ -372,7 +427,7 @@ impl Blocks {
                 block: hash,
                 height,
                 peer: by.peer,
-                since: by.time,
+                since,
                 ended: Some(time),
             });
         }
@@ -399,8 +454,8 @@ impl Blocks {
             && let Some(compact) = block.compact
         {
             block.delivered = Some(compact);
-            self.given.entry(compact.peer).or_default().delivered += 1;
         }
+        self.credit(hash);
         // A height is known from here on.
         let _ = self.end(hash, time, |_| true);
         let Some(block) = self.known.get(&hash) else {
@@ -418,8 +473,8 @@ impl Blocks {
             sums.missing = sums.missing.saturating_add(missing);
             sums.transactions = sums.transactions.saturating_add(transactions);
         }
-        if block.announced.is_some() {
-            self.last_first = block.announced;
+        if let Some(first) = block.announced() {
+            self.last_first = Some(first);
         }
     }
 
@@ -432,8 +487,17 @@ impl Blocks {
         }
         let given = self.given.remove(&peer).unwrap_or_default();
         for hash in &given.pending {
-            if self.known.get(hash).is_some_and(|block| !block.wanted) {
-                self.known.remove(hash);
+            let Some(block) = self.known.get_mut(hash).filter(|block| !block.wanted) else {
+                continue;
+            };
+            block.announcers.retain(|by| by.peer != peer);
+            // The next one that announced it is the first now.
+            let next = block.announcers.first().map(|by| by.peer);
+            match next.and_then(|peer| self.given.get_mut(&peer)) {
+                Some(next) if next.pending.len() < MAX_PENDING => next.pending.push_back(*hash),
+                _ => {
+                    self.known.remove(hash);
+                }
             }
         }
         given
@@ -518,7 +582,7 @@ mod tests {
         assert_eq!(blocks.last_first().map(|by| by.peer), Some(2));
         let latest = blocks
             .latest()
-            .map(|(_, block)| (block.height, block.missing(), block.announcements));
+            .map(|(_, block)| (block.height, block.missing(), block.announcers.len()));
         assert_eq!(
             latest.collect::<Vec<_>>(),
             [
@@ -553,28 +617,45 @@ mod tests {
         };
         assert_eq!(stalling(&blocks, 20), [1]);
         assert_eq!(stalling(&blocks, 23), [1, 2]);
+        // A peer that delivers one of many blocks every few seconds does not stall.
+        for block in 10..26 {
+            add(&mut blocks, (7, 20, block, Requested));
+        }
+        for block in 10..25 {
+            let second = 20 + 3 * u64::from(block - 9);
+            add(&mut blocks, (7, second, block, Delivered));
+        }
+        assert_eq!(stalling(&blocks, 74), [1, 2]);
+        assert_eq!(stalling(&blocks, 75), [1, 2, 7]);
+        add(&mut blocks, (7, 76, 25, Delivered));
+        assert_eq!(blocks.sums().stalls, 1);
+        blocks.left(7, 80 * SECOND);
         // It leaves, and the other one delivers.
-        let gone = blocks.left(1, 25 * SECOND);
-        assert_eq!((gone.stalls, gone.stalled, gone.first), (1, 15 * SECOND, 1));
-        assert_eq!(stalling(&blocks, 30), [2]);
-        add(&mut blocks, (2, 40, 1, Delivered));
-        connect(&mut blocks, 1, 41);
-        assert!(stalling(&blocks, 100).is_empty());
+        let gone = blocks.left(1, 85 * SECOND);
+        assert_eq!((gone.stalls, gone.stalled, gone.first), (1, 75 * SECOND, 1));
+        assert_eq!(stalling(&blocks, 90), [2]);
+        add(&mut blocks, (2, 100, 1, Delivered));
+        connect(&mut blocks, 1, 101);
+        assert!(stalling(&blocks, 200).is_empty());
         let ended: Vec<_> = blocks
             .stalls()
             .map(|stall| (stall.peer, stall.ended))
             .collect();
-        assert_eq!(ended, [(1, Some(25 * SECOND)), (2, Some(40 * SECOND))]);
-        assert_eq!(blocks.sums().stalls, 2);
+        let ends = [(7, 76), (1, 85), (2, 100)];
+        assert_eq!(
+            ended,
+            ends.map(|(peer, second)| (peer, Some(second * SECOND)))
+        );
+        assert_eq!(blocks.sums().stalls, 3);
         // From elsewhere, after a stall: that ends it, too.
         for step in [
-            (4, 50, 3, Requested),
-            (2, 70, 3, Requested),
-            (2, 71, 3, Delivered),
+            (4, 150, 3, Requested),
+            (2, 170, 3, Requested),
+            (2, 171, 3, Delivered),
         ] {
             add(&mut blocks, step);
         }
-        connect(&mut blocks, 3, 72);
+        connect(&mut blocks, 3, 172);
         assert_eq!(blocks.given(4).stalls, 1);
         assert_eq!(
             blocks.stalls().last().and_then(|stall| stall.height),
@@ -612,6 +693,27 @@ mod tests {
             blocks.message(BlockHash(hash), by);
         }
         assert_eq!(blocks.known.len(), MAX_BLOCKS);
+        // Those that are not kept are not owed: a new one can be.
         assert!(blocks.given[&1].open.len() <= MAX_OPEN);
+        for number in 0..MAX_BLOCKS as u64 {
+            hash[..8].copy_from_slice(&(1 << 40 | number).to_le_bytes());
+            blocks.connected(BlockHash(hash), number, number, 1, 1);
+        }
+        assert!(blocks.given[&1].open.is_empty());
+        // Blocks that nobody asked for are not kept.
+        let before = blocks.wanted.len();
+        for number in 0..5000_u64 {
+            hash[..8].copy_from_slice(&(1 << 50 | number).to_le_bytes());
+            let by = By {
+                peer: 2,
+                time: number,
+                step: DeliveredMissing,
+            };
+            blocks.message(BlockHash(hash), by);
+        }
+        assert_eq!(
+            (blocks.wanted.len(), blocks.given(2).delivered),
+            (before, 0)
+        );
     }
 }

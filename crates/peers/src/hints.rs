@@ -1,13 +1,13 @@
 //! What an operator could do about peers whose cost is out of proportion, and what that would lose.
 //!
-//! A peer's cost here excludes the transactions and blocks that the node took from it: it would have
-//! had these from another peer, at the same cost. A peer is out of proportion if it costs
+//! A peer's cost here excludes the transactions and blocks that the node took from it, and headers
+//! that synchronize: it would have had these from another peer, at the same cost. A peer is out of proportion if it costs
 //! [`FACTOR`] times the median of the others of its kind, even if the true value is two standard
 //! errors lower, and at least [`LEAST_US`].
 
 use crate::format::{bytes, time};
-use crate::record::{ConnectionType, Network};
-use crate::tally::{LOCAL, Peer, Slot, Tally, ip, subnet};
+use crate::record::{Connection, ConnectionType, Network};
+use crate::tally::{LOCAL, Peer, Slot, Tally, ip, is_local, subnet};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,6 +21,9 @@ pub const LEAST_US: f64 = 1000.0;
 
 /// How long a peer must have been observed, in microseconds: ten windows of the default length.
 pub const LEAST_OBSERVED: u64 = 5_000_000;
+
+/// The fewest windows in which it must have been observed: the sampling error needs some.
+pub const LEAST_WINDOWS: u64 = 10;
 
 /// Maximum number of hints.
 pub const MAX_HINTS: usize = 20;
@@ -69,7 +72,8 @@ struct Candidate<'t> {
 impl<'t> Candidate<'t> {
     fn of(tally: &Tally, number: i64, peer: &'t Peer) -> Option<Self> {
         let seen = &peer.seen;
-        if peer.gone().is_some() || seen.observed < LEAST_OBSERVED {
+        let is_little = seen.observed < LEAST_OBSERVED || peer.cpu.windows() < LEAST_WINDOWS;
+        if peer.gone().is_some() || is_little {
             return None;
         }
         let seconds = seen.observed as f64 / 1e6;
@@ -103,9 +107,9 @@ pub fn hints(tally: &Tally) -> Vec<Hint> {
         .filter_map(|(number, peer)| Candidate::of(tally, number, peer))
         .collect();
     all.sort_by(|one, other| other.us.total_cmp(&one.us));
-    let mut hints = groups(tally, &all);
-    let grouped: BTreeSet<i64> = hints.iter().flat_map(|hint| hint.peers.clone()).collect();
     let usual = Usual::of(&all);
+    let mut hints = groups(tally, &all, &usual);
+    let grouped: BTreeSet<i64> = hints.iter().flat_map(|hint| hint.peers.clone()).collect();
     let single = all.iter().filter(|one| !grouped.contains(&one.number));
     let costly = single.filter(|one| usual.is_exceeded_by(one));
     let costly: Vec<&Candidate<'_>> = costly.take(MAX_HINTS).collect();
@@ -206,57 +210,57 @@ fn alone(tally: &Tally, all: &[Candidate<'_>], one: &Candidate<'_>, usual: &Usua
     }
 }
 
-/// Parts of the network with several inbound peers, each of which is out of proportion or all of
-/// which together take much.
-fn groups(tally: &Tally, all: &[Candidate<'_>]) -> Vec<Hint> {
-    let mut by_subnet: BTreeMap<String, Vec<&Candidate<'_>>> = BTreeMap::new();
-    for one in all.iter().filter(|one| one.is_inbound()) {
-        if let Some(name) = one.peer.connection.as_ref().and_then(subnet)
-            && name != LOCAL
+/// Groups of inbound peers of one part of the network, each of which is out of proportion, and which
+/// together take [`GROUP_SHARE`] of the cost of all. Only where a ban of their range hits no other
+/// connected peer.
+fn groups(tally: &Tally, all: &[Candidate<'_>], usual: &Usual) -> Vec<Hint> {
+    let mut by_subnet: BTreeMap<String, Vec<(&Candidate<'_>, IpAddr)>> = BTreeMap::new();
+    let costly = all.iter().filter(|one| one.is_inbound());
+    for one in costly.filter(|one| usual.is_exceeded_by(one)) {
+        if let Some(connection) = &one.peer.connection
+            && let Some(name) = subnet(connection)
+            && let Some(ip) = range_ip(connection)
         {
-            by_subnet.entry(name).or_default().push(one);
+            by_subnet.entry(name).or_default().push((one, ip));
         }
     }
     let total: f64 = all.iter().map(|one| one.us).sum();
-    let hint = |(name, group): (String, Vec<&Candidate<'_>>)| {
-        if group.len() < LEAST_GROUP {
+    let hint = |(name, group): (String, Vec<(&Candidate<'_>, IpAddr)>)| {
+        let us: f64 = group.iter().map(|(one, _)| one.us).sum();
+        if group.len() < LEAST_GROUP || us < GROUP_SHARE * total {
             return None;
         }
-        let us: f64 = group.iter().map(|one| one.us).sum();
-        let error = group
-            .iter()
-            .map(|one| one.error.powi(2))
-            .sum::<f64>()
-            .sqrt();
-        // Fewer groups than the inverse of this share remain.
-        if us < LEAST_US || us < GROUP_SHARE * total {
-            return None;
-        }
+        let (range, is_in) = range(&group)?;
+        let group: Vec<&Candidate<'_>> = group.into_iter().map(|(one, _)| one).collect();
         let numbers: BTreeSet<i64> = group.iter().map(|one| one.number).collect();
-        let others = all.iter().filter(|one| !numbers.contains(&one.number));
-        let others: Vec<f64> = others.map(|one| one.us).collect();
-        let usual = median(others.iter().copied()).max(1.0);
-        let each = us / group.len() as f64;
-        let least = FACTOR * usual * group.len() as f64;
-        if others.len() < LEAST_OTHERS || us - error < least {
+        let connected = tally.peers().filter(|(_, peer)| peer.gone().is_none());
+        let mut others = connected.filter(|(number, _)| !numbers.contains(number));
+        let is_hit = |peer: &Peer| {
+            let ip = peer
+                .connection
+                .as_ref()
+                .and_then(|known| ip(&known.address));
+            ip.is_some_and(&is_in)
+        };
+        if others.any(|(_, peer)| is_hit(peer)) {
             return None;
         }
-        let range = range(&group)?;
+        let (count, median) = usual.others(group[0]);
+        let each = us / group.len() as f64;
         Some(Hint {
             peers: group.iter().map(|one| one.number).collect(),
             ms_per_second: us / 1e3,
-            times: each / usual,
+            times: each / median,
             reason: format!(
                 "{} inbound peers of {name} cost {:.2} ms/s beyond the transactions and blocks \
                  that the node took, {:.0} % of what all peers cost: {:.2} ms/s each, {:.0} times \
-                 the median of the {} others ({:.2} ms/s)",
+                 the median of {count} others ({:.2} ms/s)",
                 group.len(),
                 us / 1e3,
                 100.0 * us / total.max(f64::MIN_POSITIVE),
                 each / 1e3,
-                each / usual,
-                others.len(),
-                usual / 1e3,
+                each / median,
+                median / 1e3,
             ),
             loses: loses(tally, &group),
             command: format!("bitcoin-cli setban \"{range}\" add {BAN_SECONDS}"),
@@ -265,32 +269,47 @@ fn groups(tally: &Tally, all: &[Candidate<'_>]) -> Vec<Hint> {
     by_subnet.into_iter().filter_map(hint).collect()
 }
 
-/// The smallest range that a ban should name for these peers: 24 bits of IPv4 or 48 of IPv6 if all
-/// are within, else 16 or 32. `None` for a network without ranges.
-fn range(group: &[&Candidate<'_>]) -> Option<String> {
-    let address = |one: &&Candidate<'_>| ip(&one.peer.connection.as_ref()?.address);
-    let all: Option<Vec<IpAddr>> = group.iter().map(address).collect();
-    let all = all?;
-    match all.first()? {
-        IpAddr::V4(first) => {
-            let [a, b, c, _] = first.octets();
-            let is_near =
-                |ip: &IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[..3] == [a, b, c]);
-            Some(match all.iter().all(is_near) {
-                true => format!("{a}.{b}.{c}.0/24"),
-                false => format!("{a}.{b}.0.0/16"),
-            })
-        }
-        IpAddr::V6(first) => {
-            let [a, b, c, ..] = first.segments();
-            let is_near =
-                |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.segments()[..3] == [a, b, c]);
-            Some(match all.iter().all(is_near) {
-                true => format!("{a:x}:{b:x}:{c:x}::/48"),
-                false => format!("{a:x}:{b:x}::/32"),
-            })
-        }
+/// The address by which a connection can be banned. `None` for onion services and the like, whose
+/// connections come from this machine, and for local addresses.
+fn range_ip(connection: &Connection) -> Option<IpAddr> {
+    if let Some(Network::Onion | Network::I2p | Network::Cjdns) = connection.network {
+        return None;
     }
+    ip(&connection.address).filter(|ip| !is_local(*ip))
+}
+
+/// The first bytes of an address.
+fn prefix(ip: IpAddr, len: usize) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[..len].to_vec(),
+        IpAddr::V6(ip) => ip.octets()[..len].to_vec(),
+    }
+}
+
+/// The smallest range that a ban should name for these peers, and whether an address is in it: 24
+/// bits of IPv4 or 48 of IPv6 if all are within, else 16 or 32.
+fn range(group: &[(&Candidate<'_>, IpAddr)]) -> Option<(String, impl Fn(IpAddr) -> bool + use<>)> {
+    let (_, first) = *group.first()?;
+    let lengths = if first.is_ipv4() { [3, 2] } else { [6, 4] };
+    let is_in = move |len: usize| {
+        move |ip: IpAddr| ip.is_ipv4() == first.is_ipv4() && prefix(ip, len) == prefix(first, len)
+    };
+    let len = lengths
+        .into_iter()
+        .find(|len| group.iter().all(|(_, ip)| is_in(*len)(*ip)))?;
+    let start: IpAddr = match first {
+        IpAddr::V4(ip) => {
+            let mut octets = ip.octets();
+            octets[len..].fill(0);
+            octets.into()
+        }
+        IpAddr::V6(ip) => {
+            let mut octets = ip.octets();
+            octets[len..].fill(0);
+            octets.into()
+        }
+    };
+    Some((format!("{start}/{}", 8 * len), is_in(len)))
 }
 
 /// What the node would lose without these peers.
@@ -323,9 +342,10 @@ fn loses(tally: &Tally, group: &[&Candidate<'_>]) -> Vec<String> {
         ));
     }
     let network = |peer: &Peer| peer.connection.as_ref().and_then(|known| known.network);
-    for network_of in Network::ALL {
-        let connected = tally.peers().filter(|(_, peer)| peer.gone().is_none());
-        let mut there = connected.filter(|(_, peer)| network(peer) == Some(network_of));
+    let connected = || tally.peers().filter(|(_, peer)| peer.gone().is_none());
+    let are_known = connected().all(|(_, peer)| network(peer).is_some());
+    for network_of in Network::ALL.into_iter().filter(|_| are_known) {
+        let mut there = connected().filter(|(_, peer)| network(peer) == Some(network_of));
         let is_all = group
             .iter()
             .any(|one| network(one.peer) == Some(network_of))
@@ -338,6 +358,13 @@ fn loses(tally: &Tally, group: &[&Candidate<'_>]) -> Vec<String> {
         }
     }
     for one in group {
+        let is_here = one.peer.connection.as_ref().and_then(subnet);
+        if is_here.is_some_and(|name| name == LOCAL) {
+            loses.push(format!(
+                "peer {} is on this machine or in a local network: perhaps a service of yours",
+                one.number
+            ));
+        }
         match one.peer.slot {
             Slot::OutboundFullRelay | Slot::OutboundBlockRelay => loses.push(format!(
                 "peer {} is outbound: the node replaces it with another",

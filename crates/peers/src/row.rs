@@ -56,7 +56,7 @@ pub struct PeerRow {
     pub blocks_first: u64,
     /// Blocks that it delivered.
     pub blocks_delivered: u64,
-    /// Requests for a block that it left unanswered for more than ten seconds.
+    /// Requests for a block that it left unanswered for more than ten seconds, or does now.
     pub stalls: u64,
 }
 
@@ -77,6 +77,7 @@ impl PeerRow {
             Some(_) => peer.given().clone(),
             None => tally.blocks().given(number),
         };
+        let stalling = tally.blocks().stalling_of(number, now).len();
         Self {
             peer: number,
             address: known.map(|known| known.address.clone()),
@@ -101,7 +102,7 @@ impl PeerRow {
             transactions_per_second: counted(seen.transactions),
             blocks_first: given.first,
             blocks_delivered: given.delivered,
-            stalls: given.stalls,
+            stalls: given.stalls + stalling as u64,
         }
     }
 

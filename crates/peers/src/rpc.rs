@@ -790,18 +790,11 @@ impl Source for Described {
                 });
             }
         }
-        // Peers that disconnected while the other source was detached.
-        for &peer in self.known.keys() {
-            if !connections.contains_key(&peer) {
-                take(Record {
-                    time: look.time,
-                    event: Event::Disconnected { peer },
-                });
-            }
-        }
-        self.known = connections;
+        let before = std::mem::replace(&mut self.known, connections);
         let known = &self.known;
-        self.source.watch(window, go_on, &mut |mut record| {
+        let mut last = look.time;
+        let watched = self.source.watch(window, go_on, &mut |mut record| {
+            last = last.max(record.time);
             if let Event::Connected { peer, connection } = &mut record.event
                 && let Some(more) = known.get(peer)
                 && more.address == connection.address
@@ -815,7 +808,20 @@ impl Source for Described {
                 connection.since = connection.since.or(more.since);
             }
             take(record);
-        })
+        });
+        // Peers that had disconnected before the window, unless the other source has said so: after
+        // what it has seen of them.
+        for peer in before.into_keys().filter(|peer| !known.contains_key(peer)) {
+            take(Record {
+                time: last,
+                event: Event::Disconnected { peer },
+            });
+        }
+        watched
+    }
+
+    fn between(&mut self) {
+        self.source.between();
     }
 
     fn rest(&mut self) {

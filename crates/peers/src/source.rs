@@ -22,6 +22,10 @@ pub trait Source {
         take: &mut dyn FnMut(Record),
     ) -> Result<(), SourceError>;
 
+    /// Reads what has been seen since the last window. To be called every second or so between
+    /// windows: otherwise a source that sees something there may lose it.
+    fn between(&mut self) {}
+
     /// Detaches from the node until the next window. Without this call, the source stays attached:
     /// the next window begins where the last one ended, and nothing is missed.
     fn rest(&mut self) {}

@@ -131,6 +131,12 @@ impl Rate {
         self.seconds_squared += seconds * seconds;
     }
 
+    /// The number of windows.
+    #[must_use]
+    pub fn windows(&self) -> u64 {
+        self.windows
+    }
+
     /// Total length of all windows, in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {

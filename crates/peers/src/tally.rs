@@ -18,7 +18,7 @@ use crate::record::{Calls, Connection, Event, Record, Time};
 use crate::statistics::{Distribution, Rate, Shares};
 pub use days::{Day, Days, MAX_DAYS, Sums};
 use groups::Groups;
-pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, subnet};
+pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, is_local, subnet};
 use peer::add_calls;
 pub use peer::{Messages, Peer, SHORT, Seen, Slot};
 use std::collections::BTreeMap;
@@ -30,6 +30,9 @@ pub const MAX_TYPES: usize = 100;
 /// Message types that a node receives once, whatever its number of peers: it requests a transaction
 /// or a block from one of them, a compact block from at most three.
 pub const ONCE: [&str; 4] = ["tx", "block", "cmpctblock", "blocktxn"];
+
+/// The longest `headers` that announces blocks, in bytes: 8 headers. Longer ones synchronize.
+const ANNOUNCING: u64 = 1 + 8 * 81;
 
 /// The name for message types beyond [`MAX_TYPES`].
 pub const OTHER_TYPE: &str = "*other*";
@@ -229,6 +232,8 @@ pub struct Tally {
     stolen_ns: u64,
     timed: bool,
     work: u64,
+    /// Whether the recording has ended to which the peers belong.
+    has_ended: bool,
     /// Whether single messages were seen; and whether a source reported bytes only.
     counted: bool,
     uncounted: bool,
@@ -244,6 +249,9 @@ impl Tally {
 
     /// Adds a record.
     pub fn add(&mut self, record: &Record) {
+        if self.has_ended {
+            self.leave();
+        }
         let time = record.time;
         let before = self.last;
         self.first = Some(self.first.map_or(time, |first| first.min(time)));
@@ -253,10 +261,13 @@ impl Tally {
             Event::Started => {
                 // The peers were seen until the record before.
                 self.last = before;
-                self.end();
+                self.gap();
+                self.leave();
             }
             Event::Disconnected { peer } => {
-                if let Some(left) = self.peers.get_mut(peer) {
+                if let Some(left) = self.peers.get_mut(peer)
+                    && left.gone.is_none()
+                {
                     left.gone = Some(time);
                     left.given = self.blocks.left(*peer, time);
                 }
@@ -272,9 +283,11 @@ impl Tally {
                 let processed = cost.map(|cost| Calls { count: 1, cost });
                 let messages = Messages::one(*bytes);
                 self.messages(*peer, time, true, message_type, messages, processed);
-                if ONCE.contains(&message_type.as_str()) && *added != Some(false)
-                    || self.blocks.was_asked(*peer, message_type)
-                {
+                // Every node downloads headers once, from one peer.
+                let synchronizes = message_type == "headers" && *bytes > ANNOUNCING;
+                let was_asked = self.blocks.was_asked(*peer, message_type);
+                let is_once = ONCE.contains(&message_type.as_str());
+                if is_once && *added != Some(false) || was_asked || synchronizes {
                     self.useful(*peer, message_type, processed.unwrap_or_default());
                 }
             }
@@ -362,10 +375,16 @@ impl Tally {
         }
     }
 
-    /// Ends a recording. Later records belong to another one, of the same or another node. Records
-    /// after the last window are dropped.
+    /// Ends a recording. Later records belong to another one, of the same or another node: its peers
+    /// count as connected until one comes. Records after the last window are dropped.
     pub fn end(&mut self) {
         self.gap();
+        self.has_ended = true;
+    }
+
+    /// Removes the peers of a recording that has ended.
+    fn leave(&mut self) {
+        self.has_ended = false;
         for (number, peer) in std::mem::take(&mut self.peers) {
             self.ended(number, peer, self.last);
         }
@@ -383,6 +402,7 @@ impl Tally {
         }
         self.open_threads.clear();
         self.open_loop_ns = 0;
+        self.blocks.gap();
     }
 
     /// The connected peers by their ids.

@@ -11,7 +11,7 @@ use packetlane_peers::{
 
 const SECOND: u64 = 1_000_000;
 
-/// A peer of a window of ten seconds: its cost in microseconds per second beyond transactions, and
+/// A peer of ten windows of a second: its cost in microseconds per second beyond transactions, and
 /// for transactions that the node accepted or not.
 #[derive(Clone)]
 struct Load {
@@ -79,25 +79,30 @@ fn tally(peers: &[Load]) -> Tally {
         if load.refused_us > 0 {
             message("tx", load.refused_us, Some(false));
         }
-        let all = load.us + load.accepted_us + load.refused_us;
+    }
+    for second in 100..110 {
+        for (peer, load) in (0..).zip(peers) {
+            let all = load.us + load.accepted_us + load.refused_us;
+            let [receiving, sending] = [all, 10].map(|us| calls(us / 10));
+            add(
+                second + 1,
+                Event::Calls {
+                    peer,
+                    receiving,
+                    sending,
+                },
+            );
+        }
         add(
-            110,
-            Event::Calls {
-                peer,
-                receiving: calls(all),
-                sending: calls(10),
+            second + 1,
+            Event::Window {
+                start: second * SECOND,
+                lost: 0,
+                probes_ns: 0,
+                stolen_ns: 0,
             },
         );
     }
-    add(
-        110,
-        Event::Window {
-            start: 100 * SECOND,
-            lost: 0,
-            probes_ns: 0,
-            stolen_ns: 0,
-        },
-    );
     tally
 }
 
@@ -281,4 +286,103 @@ fn a_report_has_a_row_for_each_peer_and_compares() {
         page.contains("/&lt;b&gt;:1/") && !page.contains("<b>"),
         "{page}"
     );
+}
+
+/// Tor's connections come from this machine: a ban by address would hit all of them.
+#[test]
+fn onion_peers_are_no_group() {
+    let mut peers = usual();
+    for number in 0..5 {
+        let mut one = load(0, 2500);
+        one.address = format!("127.0.0.1:{number}");
+        one.network = Network::Onion;
+        peers.push(one);
+    }
+    let hints = hints(&tally(&peers));
+    assert_eq!(hints.len(), 5, "{hints:?}");
+    assert!(hints.iter().all(|hint| !hint.command.contains("setban")));
+}
+
+/// A ban would hit these, too.
+#[test]
+fn neighbours_prevent_a_ban() {
+    for (kind, us) in [
+        (ConnectionType::Inbound, 200),
+        (ConnectionType::OutboundFullRelay, 200),
+        (ConnectionType::Manual, 9000),
+    ] {
+        let mut peers = usual();
+        for number in 0..5 {
+            let mut one = load(0, 2500);
+            one.address = format!("203.0.3.{number}:9000");
+            peers.push(one);
+        }
+        let mut neighbour = load(0, us);
+        neighbour.kind = kind;
+        neighbour.address = "203.0.3.77:8333".to_owned();
+        peers.push(neighbour);
+        let hints = hints(&tally(&peers));
+        assert!(hints.len() >= 5, "{hints:?}");
+        assert!(
+            hints.iter().all(|hint| !hint.command.contains("setban")),
+            "{hints:?}"
+        );
+    }
+}
+
+/// Headers that synchronize come from one peer, and are needed.
+#[test]
+fn who_brings_the_headers_is_not_named() {
+    let mut synchronizing = tally(&usual());
+    for second in 110..120 {
+        let cost = Cost {
+            wall_ns: 20_000_000,
+            cpu_ns: 20_000_000,
+        };
+        let mut add = |event| {
+            synchronizing.add(&Record {
+                time: (second + 1) * SECOND,
+                event,
+            });
+        };
+        add(Event::Received {
+            peer: 0,
+            message_type: "headers".to_owned(),
+            bytes: 162_003,
+            cost: Some(cost),
+            added: Some(false),
+        });
+        add(Event::Calls {
+            peer: 0,
+            receiving: Calls { count: 1, cost },
+            sending: Calls::default(),
+        });
+        add(Event::Window {
+            start: second * SECOND,
+            lost: 0,
+            probes_ns: 0,
+            stolen_ns: 0,
+        });
+    }
+    assert_eq!(hints(&synchronizing), []);
+}
+
+/// At the end of a recording, its peers are still connected.
+#[test]
+fn a_recording_gives_the_hints_of_its_end() {
+    let mut peers = usual();
+    peers[3].us = 4300;
+    let mut ended = tally(&peers);
+    ended.end();
+    let report = Report::of(&ended);
+    assert_eq!(report.hints.len(), 1);
+    assert!(report.peers.iter().all(|peer| peer.left.is_none()));
+    // Another recording: those of the first have left.
+    ended.add(&Record {
+        time: 500 * SECOND,
+        event: Event::Disconnected { peer: 99 },
+    });
+    let report = Report::of(&ended);
+    assert_eq!(report.hints, []);
+    assert!(report.peers.iter().all(|peer| peer.left.is_some()));
 }

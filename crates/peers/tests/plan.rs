@@ -435,7 +435,13 @@ fn odd_records_are_taken() {
     let slots = tally.slots();
     // Its `Connected` event comes after all.
     assert_eq!(slots[&Slot::Inbound].seen.receiving.count, u64::MAX);
+    // The peers of a recording that has ended leave when another begins.
     tally.end();
+    assert_eq!(tally.peers().count(), 10_000);
+    tally.add(&Record {
+        time: 0,
+        event: Event::Loop { cpu_ns: 0 },
+    });
     assert_eq!(tally.peers().count(), 0);
     assert!(tally.time_line().points.len() <= 1200);
 }

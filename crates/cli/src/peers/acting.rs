@@ -4,24 +4,33 @@ use packetlane_files::Name;
 use packetlane_p2p::payload::printable;
 use packetlane_peers::Time;
 use packetlane_peers::act::{Actor, Rules};
-use packetlane_peers::rpc::Rpc;
+use packetlane_peers::rpc::{Rpc, RpcError};
 use packetlane_peers::tally::Tally;
+use std::error::Error;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Connects to the node's RPC.
+pub(super) type Connect = Box<dyn Fn() -> Result<Rpc, Box<dyn Error>>>;
 
 /// Applies the rules.
 pub(super) struct Acting {
     actor: Actor,
     log: Option<(File, PathBuf)>,
-    /// `None` in a dry run.
-    rpc: Option<Rpc>,
+    /// How to reach the node. `None` in a dry run.
+    connect: Option<Connect>,
+    begun: Instant,
 }
 
 impl Acting {
-    /// Opens the log. Without `rpc`, nothing is done but said.
-    pub(super) fn open(rules: Rules, log: Option<&Path>, rpc: Option<Rpc>) -> Result<Self, String> {
+    /// Opens the log. Without `connect`, nothing is done but said.
+    pub(super) fn open(
+        rules: Rules,
+        log: Option<&Path>,
+        connect: Option<Connect>,
+    ) -> Result<Self, String> {
         let open = |path: &Path| {
             let file = File::options().append(true).create(true).open(path);
             let failed = |error| format!("--act-log: cannot write {}: {error}", Name(path));
@@ -30,7 +39,8 @@ impl Acting {
         Ok(Self {
             actor: Actor::new(rules),
             log: log.map(open).transpose()?,
-            rpc,
+            connect,
+            begun: Instant::now(),
         })
     }
 
@@ -38,37 +48,34 @@ impl Acting {
     ///
     /// # Errors
     ///
-    /// The log cannot be written. Nobody is disconnected without a log that was asked for.
+    /// The log cannot be written.
     pub(super) fn act(
         &mut self,
         tally: &Tally,
-        (start, end): (Time, Time),
+        window: (Time, Time),
     ) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
-        for action in self.actor.decide(tally, start) {
+        for action in self.actor.decide(tally, window, self.begun.elapsed()) {
             let what = format!(
                 "peer {} ({}): {}",
                 action.peer,
                 printable(action.address.as_bytes()),
                 action.reason
             );
-            self.log(
-                end,
-                &match self.rpc {
-                    Some(_) => format!("disconnecting {what}"),
-                    None => format!("dry run: would disconnect {what}"),
-                },
-            )?;
-            let text = match &self.rpc {
-                None => format!("dry run: would disconnect {what}"),
-                Some(rpc) => match rpc.disconnect(action.peer, &action.address) {
-                    Ok(()) => format!("disconnected {what}"),
-                    Err(error) => format!("did not disconnect {what}; {error}"),
-                },
+            let disconnect = |connect: &Connect| -> Result<(), Box<dyn Error>> {
+                Ok(connect()?.disconnect(action.peer, &action.address)?)
             };
-            if self.rpc.is_some() {
-                self.log(end, &text)?;
-            }
+            let text = match self.connect.as_ref().map(disconnect) {
+                None => format!("dry run: would disconnect {what}"),
+                Some(Ok(())) => format!("disconnected {what}"),
+                Some(Err(error)) => {
+                    if !matches!(error.downcast_ref(), Some(RpcError::Kept { .. })) {
+                        self.actor.retry(action.peer);
+                    }
+                    format!("did not disconnect {what}; {error}")
+                }
+            };
+            self.log(window.1, &text)?;
             done.push(text);
         }
         Ok(done)
@@ -78,8 +85,8 @@ impl Acting {
         let Some((file, path)) = &mut self.log else {
             return Ok(());
         };
-        let time =
-            humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_micros(time));
+        let time = SystemTime::UNIX_EPOCH + Duration::from_micros(time);
+        let time = humantime::format_rfc3339_seconds(time);
         writeln!(file, "{time} {text}")
             .map_err(|error| format!("--act-log: cannot write {}: {error}", Name(path)))
     }

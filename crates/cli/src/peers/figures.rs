@@ -131,14 +131,14 @@ pub(super) struct Figures {
     /// With `Period::Latest`, over all of the time, too.
     left_peers: u64,
     left_bytes_per_second: f64,
-    /// Blocks: how many the node has connected, and requests that are unanswered for more than ten
-    /// seconds.
-    blocks: u64,
+    /// Blocks that the node has connected. `None` if the source does not see blocks.
+    blocks: Option<u64>,
     /// Seconds from the first announcement of a block until it was connected: the median.
-    blocks_took_seconds: f64,
+    blocks_took_seconds: Option<f64>,
     /// Blocks that came as cmpctblock, and those of them that lacked no transaction.
     blocks_compact: u64,
     blocks_complete: u64,
+    /// Requests for blocks that are unanswered for more than ten seconds.
     stalling: Vec<StallRow>,
     /// What could be done about peers that cost much.
     hints: Vec<Hint>,
@@ -225,6 +225,7 @@ impl Figures {
         let now = tally.times().map_or(0, |(_, now)| now);
         let stalling = tally.blocks().stalling(now);
         let blocks = tally.blocks().sums();
+        let sees_blocks = tally.counted();
         let (left_peers, left) = tally.left_together();
         let connected_ns: u64 = connected()
             .map(|(_, peer)| seen(peer, period).cpu_ns())
@@ -247,8 +248,8 @@ impl Figures {
             left_peers,
             left_bytes_per_second: left.received.bytes.saturating_add(left.sent.bytes) as f64
                 / tally.observed().max(f64::MIN_POSITIVE),
-            blocks: blocks.connected,
-            blocks_took_seconds: blocks.took.quantile(0.5) / 1e6,
+            blocks: sees_blocks.then_some(blocks.connected),
+            blocks_took_seconds: (blocks.took.count() > 0).then(|| blocks.took.quantile(0.5) / 1e6),
             blocks_compact: blocks.compact,
             blocks_complete: blocks.complete,
             stalling: stalling
@@ -332,11 +333,17 @@ impl Figures {
                     .map_or_else(String::new, |ms| format!(", {} ms/s", fixed(ms, 3))),
             ));
         }
-        if self.blocks > 0 || !self.stalling.is_empty() {
+        if let Some(blocks) = self.blocks
+            && blocks > 0
+        {
+            let took = self
+                .blocks_took_seconds
+                .map_or_else(String::new, |seconds| {
+                    format!(", a median of {seconds:.2} s after the first announcement")
+                });
             lines.push(format!(
-                "blocks: {} connected, a median of {:.2} s after the first announcement; {} compact, \
-                 of which {} lacked nothing",
-                self.blocks, self.blocks_took_seconds, self.blocks_compact, self.blocks_complete
+                "blocks: {blocks} connected{took}; {} compact, of which {} lacked nothing",
+                self.blocks_compact, self.blocks_complete
             ));
         }
         lines.extend(self.stalling.iter().take(SHOWN).map(|stall| {

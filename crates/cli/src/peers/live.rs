@@ -32,6 +32,9 @@ const ROWS: usize = 30;
 /// How often signals and keys are checked.
 const POLL: Duration = Duration::from_millis(50);
 
+/// How often the source is read between windows.
+const BETWEEN: Duration = Duration::from_secs(1);
+
 /// How often --wait checks whether the node runs.
 const WAIT: Duration = Duration::from_secs(1);
 
@@ -42,7 +45,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 const PASSWORD: &str = "PACKETLANE_RPC_PASSWORD";
 
 /// Which node to observe, and how.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Node {
     /// Process id of the node [default: the process that serves --rpc on this machine, or the only
     /// node that runs here]
@@ -232,9 +235,12 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         Some(rules) => Some(Acting::open(
             *rules,
             watch.act_log.as_deref(),
-            match (&watch.node.rpc, watch.act_for_real) {
+            match (watch.node.rpc.clone(), watch.act_for_real) {
                 (Some(address), true) => {
-                    Some(Rpc::connect(address, auth(&watch.node, address)?, None)?)
+                    let node = watch.node.clone();
+                    Some(Box::new(move || {
+                        Ok(Rpc::connect(&address, auth(&node, &address)?, None)?)
+                    }))
                 }
                 _ => None,
             },
@@ -413,6 +419,7 @@ impl Nats {
 pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     let signal = Signal::within(EXIT_LIMIT_WITH_PROBES)?;
     // Before any probe is attached.
+    let is_new = !recording.folder.exists();
     let mut writer = recording.open()?;
     let should_continue = &|| !signal.has_arrived();
     let say = &|text: &str| complain(format_args!("{text}"));
@@ -420,8 +427,10 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
         Ok(watched) => watched,
         Err(error) => {
             drop(writer);
-            // Remove the folder if it is empty.
-            let _ = std::fs::remove_dir(&recording.folder);
+            // Remove the folder if it is empty and ours.
+            if is_new {
+                let _ = std::fs::remove_dir(&recording.folder);
+            }
             return Err(error);
         }
     };
@@ -532,8 +541,11 @@ impl<'n> Watched<'n> {
             if self.pace.is_some() {
                 self.source.rest();
             }
-            if !wait_until(next, should_continue) {
-                return Ok(());
+            while Instant::now() < next {
+                if !wait_until(next.min(Instant::now() + BETWEEN), should_continue) {
+                    return Ok(());
+                }
+                self.source.between();
             }
         }
     }
@@ -676,6 +688,14 @@ fn process(node: &Node) -> Result<Process, Box<dyn Error>> {
         _ => None,
     };
     Ok(match (node.pid, serves) {
+        (Some(pid), Some(process)) if pid != process.pid() => {
+            let address = node.rpc.as_deref().unwrap_or_default();
+            return Err(format!(
+                "{} serves the RPC at {address}, not --pid {pid}",
+                process.describe()
+            )
+            .into());
+        }
         (Some(pid), _) => Process::with_pid(pid)?,
         (None, Some(process)) => process,
         (None, None) => Process::find()?,

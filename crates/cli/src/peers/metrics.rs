@@ -127,7 +127,10 @@ fn render(tally: &Tally, max_peers: usize) -> String {
     }
 
     kinds(&mut out, tally);
-    blocks(&mut out, tally);
+    // The RPC sees none.
+    if tally.windows() == 0 || tally.counted() {
+        blocks(&mut out, tally);
+    }
     out += &head(
         "packetlane_peer_info",
         "gauge",

@@ -18,8 +18,8 @@ const STREAM: Stream = Stream {
 };
 
 /// Maximum peers in a message: those that cost most. A server accepts 1 MiB by default, and a peer
-/// takes 500 bytes.
-const MAX_PEERS: usize = 1000;
+/// takes 700 bytes, or 1.5 kB if all of its user agent is escaped.
+const MAX_PEERS: usize = 500;
 
 /// Publishes intervals.
 pub(super) struct Nats {

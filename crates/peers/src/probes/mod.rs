@@ -37,8 +37,13 @@ use std::time::{Duration, Instant, SystemTime};
 /// How often pending events are read while a window is open.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Size of the event ring: 100,000 messages. A node sends a thousandth of that between two polls.
+/// Size of the event ring: 100,000 messages, or 10,000 about blocks. A node sends a thousandth of
+/// that between two polls.
 const RING_BYTES: u32 = 8 << 20;
+
+/// Maximum number of records between two windows. Of a node's own there are a few in a minute, in
+/// its initial download thousands.
+const MAX_PENDING: usize = 200_000;
 
 /// Minimum number of samples for the cost of the probes outside of calls.
 const MIN_IDLE_GAPS: u64 = 100;
@@ -70,6 +75,11 @@ pub struct Probes {
     has_measured: bool,
     /// The state at the end of the last window, if the probes are still attached.
     last: Option<Look>,
+    /// Records since the last window.
+    pending: Vec<Record>,
+    /// Events that were lost until the end of the last window, and records that were since.
+    lost: u64,
+    dropped: u64,
 }
 
 /// What is read at the start and the end of a window.
@@ -162,6 +172,9 @@ impl Probes {
             known,
             has_measured: false,
             last: None,
+            pending: Vec::new(),
+            lost: 0,
+            dropped: 0,
         })
     }
 
@@ -192,12 +205,10 @@ impl Probes {
         if !std::mem::replace(&mut self.has_measured, true) {
             self.measure().map_err(SourceError::new)?;
         }
-        // Drop messages from before the window.
-        self.drain(Clock::now(), &mut |record| {
-            if !matches!(record.event, Event::Received { .. } | Event::Sent { .. }) {
-                take(record);
-            }
-        });
+        self.between();
+        std::mem::take(&mut self.pending)
+            .into_iter()
+            .for_each(&mut *take);
         // In the same order as at the end of a window. Drop calls from before, while probes were
         // attached one by one.
         let visits = self.kernel.visits().map_err(SourceError::new)?;
@@ -322,14 +333,32 @@ impl Source for Probes {
         give(Event::Loop {
             cpu_ns: counts.between_ns.saturating_sub(calls * outside_ns),
         });
+        let lost = after.counts.lost - std::mem::replace(&mut self.lost, after.counts.lost);
         give(Event::Window {
             start: before.time,
-            lost: counts.lost,
+            lost: lost + std::mem::take(&mut self.dropped),
             probes_ns: counts.hits_ns + calls * (inside_ns + outside_ns),
             stolen_ns: after.stolen_ns.saturating_sub(before.stolen_ns),
         });
         self.last = Some(after);
         Ok(())
+    }
+
+    fn between(&mut self) {
+        if self.last.is_some() {
+            return;
+        }
+        let (mut pending, mut dropped) = (std::mem::take(&mut self.pending), 0);
+        self.drain(Clock::now(), &mut |record| {
+            match record.event {
+                // From before the window.
+                Event::Received { .. } | Event::Sent { .. } => {}
+                _ if pending.len() < MAX_PENDING => pending.push(record),
+                _ => dropped += 1,
+            }
+        });
+        self.pending = pending;
+        self.dropped += dropped;
     }
 
     fn rest(&mut self) {

@@ -265,7 +265,7 @@ pub struct BlockRow {
     pub height: Option<u64>,
     /// The first announcement.
     pub announced: Option<Step>,
-    /// Number of announcements before it was connected.
+    /// Number of peers that announced it before it was connected, at most 16.
     pub announcements: u64,
     /// The peers that were asked for it.
     pub requested: Vec<i64>,
@@ -305,8 +305,8 @@ impl BlockRow {
         Self {
             block: hash.to_string(),
             height: block.height,
-            announced: block.announced.map(Step::of),
-            announcements: block.announcements,
+            announced: block.announced().map(Step::of),
+            announcements: block.announcers.len() as u64,
             requested,
             delivered: block.delivered.map(Step::of),
             missing: block.missing(),

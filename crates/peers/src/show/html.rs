@@ -67,8 +67,10 @@ dd { margin: 0 0 .3rem; }
 const SCRIPT: &str = "
 const units = { us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400, kB: 1e3, MB: 1e6 };
 function value(cell) {
-  const found = /^>?(-?[0-9][0-9.]*)( ([A-Za-z%]+))?$/.exec(cell.textContent);
-  return found ? Number(found[1]) * (units[found[3]] ?? 1) : null;
+  if (cell.classList.contains('text') && cell.cellIndex > 0) return null;
+  const found = /^>?(-?[0-9]+([.][0-9]+)?)( ([A-Za-z%]+))?$/.exec(cell.textContent);
+  if (!found) return null;
+  return Number(found[1]) * (Object.hasOwn(units, found[4] ?? '') ? units[found[4]] : 1);
 }
 for (const table of document.querySelectorAll('table.sorts')) {
   table.tHead.rows[0].querySelectorAll('th').forEach((head, column) => {

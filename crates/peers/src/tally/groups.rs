@@ -28,10 +28,7 @@ pub fn subnet(connection: &Connection) -> Option<String> {
         return Some(Network::I2p.name().to_owned());
     }
     Some(match ip(&connection.address)? {
-        IpAddr::V4(ip) if ip.is_loopback() || ip.is_private() || ip.is_link_local() => {
-            LOCAL.to_owned()
-        }
-        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unique_local() => LOCAL.to_owned(),
+        ip if is_local(ip) => LOCAL.to_owned(),
         IpAddr::V4(ip) => {
             let [a, b, ..] = ip.octets();
             format!("{a}.{b}.0.0/16")
@@ -45,6 +42,15 @@ pub fn subnet(connection: &Connection) -> Option<String> {
 
 /// The group of addresses of this machine and of local networks.
 pub const LOCAL: &str = "local";
+
+/// Whether an address is on this machine or in a local network.
+#[must_use]
+pub fn is_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
+}
 
 /// The IP address in an address as the node prints it, with or without a port.
 #[must_use]

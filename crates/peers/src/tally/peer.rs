@@ -125,7 +125,7 @@ pub struct Seen {
     /// The part of `processed` of the types [`ONCE`].
     pub once_processed: Calls,
     /// The part of `processed` that the node needed from some peer: transactions that it accepted,
-    /// and blocks that it asked for or that extended its chain. Where the source does not say whether
+    /// blocks that it asked for or that extended its chain, and headers that synchronize. Where the source does not say whether
     /// anything was accepted, all of `once_processed`.
     pub useful: Calls,
     /// Transactions from it that were accepted, as far as the source says so.
