@@ -120,9 +120,9 @@ pub struct Seen {
     pub sent: Messages,
     /// The `receiving` calls that processed a message.
     pub processed: Calls,
-    /// The part of `received` of the types [`ONCE`].
+    /// The part of `received` of the types [`ONCE`](super::ONCE).
     pub once: Messages,
-    /// The part of `processed` of the types [`ONCE`].
+    /// The part of `processed` of the types [`ONCE`](super::ONCE).
     pub once_processed: Calls,
     /// The part of `processed` that the node needed from some peer: transactions that it accepted,
     /// blocks that it asked for or that extended its chain, and headers that synchronize. Where the source does not say whether
@@ -189,7 +189,7 @@ pub struct Peer {
     pub sending: Rate,
     /// Cost of its messages by type, an index for the tally's names.
     pub(super) types: BTreeMap<u16, Calls>,
-    /// What it has given for blocks, once it has left. See [`Blocks::given`] before.
+    /// What it has given for blocks, once it has left. See [`Blocks::given`](crate::blocks::Blocks::given) before.
     pub(super) given: Given,
     /// Sum over the current window.
     pub(super) open: Seen,
@@ -206,7 +206,7 @@ impl Peer {
         self.gone.unwrap_or(last).saturating_sub(self.since) < SHORT && !self.old
     }
 
-    /// What it has given for blocks. Of a connected peer, see [`Blocks::given`].
+    /// What it has given for blocks. Of a connected peer, see [`Blocks::given`](crate::blocks::Blocks::given).
     #[must_use]
     pub fn given(&self) -> &Given {
         &self.given
