@@ -477,8 +477,12 @@ pub(crate) fn put_compact_size(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes a CompactSize, which must be in its shortest form.
-pub(crate) fn take_compact_size(rest: &mut &[u8]) -> Result<u64, PayloadError> {
+/// Decodes a CompactSize at the start of `rest`, and leaves what follows.
+///
+/// # Errors
+///
+/// [`PayloadError::Cut`], and [`PayloadError::Padded`] if it is not in its shortest form.
+pub fn take_compact_size(rest: &mut &[u8]) -> Result<u64, PayloadError> {
     let [first] = *take(rest)?;
     let (value, shortest) = match first {
         0xfd => (u16::from_le_bytes(*take(rest)?).into(), 0xfd),

@@ -1,7 +1,7 @@
 //! Which blocks a message is about.
 
 use crate::record::BlockStep;
-use packetlane_p2p::payload::{BlockHash, InventoryType, block_hash};
+use packetlane_p2p::payload::{BlockHash, InventoryType, block_hash, take_compact_size};
 
 /// Maximum number of headers in an announcement. More of them synchronize, and announce nothing.
 const MAX_ANNOUNCED: u8 = 8;
@@ -39,8 +39,10 @@ pub fn steps(
         (true, "cmpctblock") => headed(BlockStep::Compact),
         (true, "block") => headed(BlockStep::Delivered),
         (true, "blocktxn") => hashed(BlockStep::DeliveredMissing),
-        (false, "getblocktxn") => compact_size(start.get(HASH_LEN..).unwrap_or_default())
-            .and_then(|missing| hashed(BlockStep::RequestedMissing(missing))),
+        (false, "getblocktxn") => start.get(HASH_LEN..).and_then(|mut rest| {
+            let missing = take_compact_size(&mut rest).ok()?;
+            hashed(BlockStep::RequestedMissing(missing))
+        }),
         _ => None,
     };
     found.unwrap_or_default()
@@ -74,16 +76,6 @@ fn headers(start: &[u8], bytes: u64) -> Option<Vec<(BlockHash, BlockStep)>> {
     let headers = headers.as_chunks::<HEADER_LEN>().0.iter();
     let hash = |header: &[u8; HEADER_LEN]| Some((block_hash(header).ok()?, BlockStep::Headers));
     Some(headers.filter_map(hash).collect())
-}
-
-/// A count as Bitcoin encodes it, up to 32 bits.
-fn compact_size(bytes: &[u8]) -> Option<u64> {
-    match *bytes {
-        [0xfd, a, b, ..] => Some(u16::from_le_bytes([a, b]).into()),
-        [0xfe, a, b, c, d, ..] => Some(u32::from_le_bytes([a, b, c, d]).into()),
-        [small @ 0..0xfd, ..] => Some(small.into()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

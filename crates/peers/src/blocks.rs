@@ -123,12 +123,8 @@ pub struct Stall {
 /// What a peer has done for blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// Blocks that it announced before they were connected.
-    pub announced: u64,
     /// Blocks that it was the first to announce.
     pub first: u64,
-    /// When it was last the first.
-    pub last_first: Option<Time>,
     /// Blocks that it delivered.
     pub delivered: u64,
     /// Requests that it answered, and how long that took in total, in microseconds.
@@ -198,10 +194,10 @@ impl Blocks {
         wanted.filter_map(|hash| Some((*hash, self.known.get(hash)?)))
     }
 
-    /// What a connected peer has given so far.
+    /// What a connected peer has given so far. `None` if nothing.
     #[must_use]
-    pub fn given(&self, peer: i64) -> Given {
-        self.given.get(&peer).cloned().unwrap_or_default()
+    pub fn given(&self, peer: i64) -> Option<&Given> {
+        self.given.get(&peer)
     }
 
     /// The first announcement of the block that was connected last.
@@ -228,20 +224,6 @@ impl Blocks {
         stalls
     }
 
-    /// Whether the peer's last message about a block is of this type and answered a request. That is
-    /// the message whose other record comes now: a second one is not meant.
-    pub(crate) fn was_asked(&mut self, peer: i64, message_type: &str) -> bool {
-        let given = self.given.get_mut(&peer);
-        given.is_some_and(|given| given.asked.take() == Some(message_type))
-    }
-
-    /// Marks a gap: records are missing before the next one.
-    pub(crate) fn gap(&mut self) {
-        for given in self.given.values_mut() {
-            given.asked = None;
-        }
-    }
-
     /// The same for one peer.
     pub(crate) fn stalling_of(&self, peer: i64, now: Time) -> Vec<Stall> {
         let Some(given) = self.given.get(&peer) else {
@@ -260,6 +242,20 @@ impl Blocks {
             })
         };
         given.open.iter().filter_map(oldest).collect()
+    }
+
+    /// Whether the peer's last message about a block is of this type and answered a request. That is
+    /// the message whose other record comes now: a second one is not meant.
+    pub(crate) fn was_asked(&mut self, peer: i64, message_type: &str) -> bool {
+        let given = self.given.get_mut(&peer);
+        given.is_some_and(|given| given.asked.take() == Some(message_type))
+    }
+
+    /// Marks a gap: records are missing before the next one.
+    pub(crate) fn gap(&mut self) {
+        for given in self.given.values_mut() {
+            given.asked = None;
+        }
     }
 
     /// Adds a message.
@@ -326,7 +322,6 @@ impl Blocks {
             block.announcers.push(by);
         }
         let given = self.given.entry(by.peer).or_default();
-        given.announced += 1;
         if !is_new {
             return;
         }
@@ -346,7 +341,6 @@ impl Blocks {
             if let Some(first) = known.announced() {
                 let given = self.given.entry(first.peer).or_default();
                 given.first += 1;
-                given.last_first = Some(first.time);
                 given.pending.retain(|pending| *pending != hash);
             }
             self.wanted.push_back(hash);
@@ -568,7 +562,7 @@ mod tests {
         assert_eq!((sums.missing, sums.transactions, sums.stalls), (7, 300, 0));
         assert_eq!(sums.took.max(), 4e6);
         let given = |peer| {
-            let given = blocks.given(peer);
+            let given = blocks.given(peer).expect("known");
             (
                 given.first,
                 given.delivered,
@@ -656,7 +650,7 @@ mod tests {
             add(&mut blocks, step);
         }
         connect(&mut blocks, 3, 172);
-        assert_eq!(blocks.given(4).stalls, 1);
+        assert_eq!(blocks.given(4).expect("known").stalls, 1);
         assert_eq!(
             blocks.stalls().last().and_then(|stall| stall.height),
             Some(3)
@@ -712,7 +706,10 @@ mod tests {
             blocks.message(BlockHash(hash), by);
         }
         assert_eq!(
-            (blocks.wanted.len(), blocks.given(2).delivered),
+            (
+                blocks.wanted.len(),
+                blocks.given(2).expect("known").delivered
+            ),
             (before, 0)
         );
     }

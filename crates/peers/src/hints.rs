@@ -7,7 +7,7 @@
 
 use crate::format::{bytes, time};
 use crate::record::{Connection, ConnectionType, Network};
-use crate::tally::{LOCAL, Peer, Slot, Tally, ip, is_local, subnet};
+use crate::tally::{LOCAL, Peer, Slot, Tally, ip, is_local, masked, subnet};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -272,17 +272,9 @@ fn groups(tally: &Tally, all: &[Candidate<'_>], usual: &Usual) -> Vec<Hint> {
 /// The address by which a connection can be banned. `None` for onion services and the like, whose
 /// connections come from this machine, and for local addresses.
 fn range_ip(connection: &Connection) -> Option<IpAddr> {
-    if let Some(Network::Onion | Network::I2p | Network::Cjdns) = connection.network {
-        return None;
-    }
-    ip(&connection.address).filter(|ip| !is_local(*ip))
-}
-
-/// The first bytes of an address.
-fn prefix(ip: IpAddr, len: usize) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets()[..len].to_vec(),
-        IpAddr::V6(ip) => ip.octets()[..len].to_vec(),
+    match connection.network.is_some_and(Network::hides_addresses) {
+        true => None,
+        false => ip(&connection.address).filter(|ip| !is_local(*ip)),
     }
 }
 
@@ -292,23 +284,12 @@ fn range(group: &[(&Candidate<'_>, IpAddr)]) -> Option<(String, impl Fn(IpAddr) 
     let (_, first) = *group.first()?;
     let lengths = if first.is_ipv4() { [3, 2] } else { [6, 4] };
     let is_in = move |len: usize| {
-        move |ip: IpAddr| ip.is_ipv4() == first.is_ipv4() && prefix(ip, len) == prefix(first, len)
+        move |ip: IpAddr| ip.is_ipv4() == first.is_ipv4() && masked(ip, len) == masked(first, len)
     };
     let len = lengths
         .into_iter()
         .find(|len| group.iter().all(|(_, ip)| is_in(*len)(*ip)))?;
-    let start: IpAddr = match first {
-        IpAddr::V4(ip) => {
-            let mut octets = ip.octets();
-            octets[len..].fill(0);
-            octets.into()
-        }
-        IpAddr::V6(ip) => {
-            let mut octets = ip.octets();
-            octets[len..].fill(0);
-            octets.into()
-        }
-    };
+    let start = masked(first, len);
     Some((format!("{start}/{}", 8 * len), is_in(len)))
 }
 
@@ -326,7 +307,7 @@ fn loses(tally: &Tally, group: &[&Candidate<'_>]) -> Vec<String> {
         loses.push(one_of("announced the last block first"));
     }
     let of_group = |of: &dyn Fn(i64) -> u64| group.iter().map(|one| of(one.number)).sum::<u64>();
-    let first = of_group(&|number| blocks.given(number).first);
+    let first = of_group(&|number| blocks.given(number).map_or(0, |given| given.first));
     if first > 0 {
         loses.push(format!(
             "{first} of {} blocks announced first",

@@ -1,6 +1,6 @@
 //! The speed of machines in three kinds of work, to carry a plan from one machine to another.
 //!
-//! A calibration measures one thread. Boards that are not at hand have published figures instead,
+//! A calibration measures one thread. Boards that we do not have come with published figures,
 //! which [`Board::speed`] converts: a machine that ran both our calibration and the published
 //! benchmarks is the link ([`Speed::reference`]).
 //!

@@ -294,6 +294,13 @@ impl Network {
         }
     }
 
+    /// Whether its peers have no IP address of their own: they come through a proxy on this machine,
+    /// or by made-up addresses.
+    #[must_use]
+    pub fn hides_addresses(self) -> bool {
+        matches!(self, Self::Onion | Self::I2p | Self::Cjdns)
+    }
+
     /// The network with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

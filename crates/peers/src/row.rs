@@ -73,9 +73,10 @@ impl PeerRow {
         let known = peer.connection.as_ref();
         let now = tally.times().map_or(0, |(_, now)| now);
         let error = (is_all && tally.timed()).then(|| peer.cpu.error(tally.observed_share()));
-        let given: Given = match peer.gone() {
-            Some(_) => peer.given().clone(),
-            None => tally.blocks().given(number),
+        let nothing = Given::default();
+        let given = match peer.gone() {
+            Some(_) => peer.given(),
+            None => tally.blocks().given(number).unwrap_or(&nothing),
         };
         let stalling = tally.blocks().stalling_of(number, now).len();
         Self {

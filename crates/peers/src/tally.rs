@@ -18,7 +18,7 @@ use crate::record::{Calls, Connection, Event, Record, Time};
 use crate::statistics::{Distribution, Rate, Shares};
 pub use days::{Day, Days, MAX_DAYS, Sums};
 use groups::Groups;
-pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, is_local, subnet};
+pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, is_local, masked, subnet};
 use peer::add_calls;
 pub use peer::{Messages, Peer, SHORT, Seen, Slot};
 use std::collections::BTreeMap;

@@ -18,7 +18,10 @@ pub const OTHER_GROUP: &str = "(other)";
 /// `None` if the address is not one, as in a capture.
 #[must_use]
 pub fn subnet(connection: &Connection) -> Option<String> {
-    if let Some(network @ (Network::Onion | Network::I2p | Network::Cjdns)) = connection.network {
+    if let Some(network) = connection
+        .network
+        .filter(|network| network.hides_addresses())
+    {
         return Some(network.name().to_owned());
     }
     if connection.address.contains(".onion") {
@@ -29,15 +32,26 @@ pub fn subnet(connection: &Connection) -> Option<String> {
     }
     Some(match ip(&connection.address)? {
         ip if is_local(ip) => LOCAL.to_owned(),
+        ip if ip.is_ipv4() => format!("{}/16", masked(ip, 2)),
+        ip => format!("{}/32", masked(ip, 4)),
+    })
+}
+
+/// An address with all but its first `len` bytes 0.
+#[must_use]
+pub fn masked(ip: IpAddr, len: usize) -> IpAddr {
+    match ip {
         IpAddr::V4(ip) => {
-            let [a, b, ..] = ip.octets();
-            format!("{a}.{b}.0.0/16")
+            let mut octets = ip.octets();
+            octets[len..].fill(0);
+            octets.into()
         }
         IpAddr::V6(ip) => {
-            let [a, b, ..] = ip.segments();
-            format!("{a:x}:{b:x}::/32")
+            let mut octets = ip.octets();
+            octets[len..].fill(0);
+            octets.into()
         }
-    })
+    }
 }
 
 /// The group of addresses of this machine and of local networks.
