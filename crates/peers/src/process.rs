@@ -270,18 +270,26 @@ fn user(uid: &str) -> String {
     )
 }
 
-/// Start time of a process in ticks since boot.
+/// Start time of a process in ticks since boot. `None` if it has ended or is about to.
 fn started(pid: u32) -> Option<u64> {
+    /// The kernel's flag of a thread that exits. A process keeps it until its parent has waited
+    /// for it.
+    const PF_EXITING: u64 = 4;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may itself contain spaces and parentheses. The start time is
-    // field 20 after it.
+    // The name in parentheses may itself contain spaces and parentheses. The flags are field 7
+    // after it, and the start time field 20.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    let mut fields = fields.split_ascii_whitespace();
+    let flags: u64 = fields.nth(6)?.parse().ok()?;
+    let started = fields.nth(12)?.parse().ok()?;
+    (flags & PF_EXITING == 0).then_some(started)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn users() {
@@ -311,5 +319,23 @@ mod tests {
             Process::with_pid(u32::MAX),
             Err(ProcessError::NotThere { .. })
         ));
+    }
+
+    /// A process has ended although its parent has not yet waited for it.
+    #[test]
+    fn a_zombie() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let process = Process::with_pid(child.id()).unwrap();
+        process.threads().unwrap();
+        drop(child.stdin.take());
+        let end = Instant::now() + Duration::from_secs(10);
+        while !matches!(process.threads(), Err(ProcessError::Ended { .. })) {
+            assert!(Instant::now() < end);
+            sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
     }
 }

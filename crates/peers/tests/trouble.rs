@@ -11,7 +11,7 @@ mod machine;
 use fake::Fake;
 use machine::{attach, is_root, not_run};
 use packetlane_peers::probes::Probes;
-use packetlane_peers::{Event, Process, Record, Source as _};
+use packetlane_peers::{Event, Process, ProcessError, Record, Source as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -141,6 +141,31 @@ fn no_probe_stays_behind_after_kill_9() {
     });
     assert!(gone, "{} are left", probes_in(fake.pid()));
     assert!(!fake.end().is_empty());
+}
+
+/// A node that ends between windows or in one, and whose parent has not yet waited for it.
+#[test]
+fn a_node_that_was_killed() {
+    const TEST: &str = "a node that was killed";
+    for in_window in [false, true] {
+        let Some(mut fake) = Fake::start(TEST, &[3, 5, 10]) else {
+            return;
+        };
+        let Some(mut probes) = attach(fake.pid(), TEST) else {
+            return;
+        };
+        fake.go();
+        watch(&mut probes, 300, &mut |_| {});
+        if !in_window {
+            probes.rest();
+        }
+        fake.kill();
+        let window = Duration::from_secs(1);
+        let error = probes.watch(window, &|| true, &mut |_| {}).unwrap_err();
+        let ended = format!("the node, process {}, has ended", fake.pid());
+        assert_eq!(error.to_string(), ended, "{in_window}");
+        assert!(error.cause().is::<ProcessError>());
+    }
 }
 
 #[test]

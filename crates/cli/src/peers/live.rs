@@ -727,11 +727,7 @@ fn is_here(address: &str) -> bool {
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 fn probes(process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
-    match packetlane_peers::probes::Probes::attach(process) {
-        Ok(probes) => Ok(Box::new(probes)),
-        // If the node has ended meanwhile, report that instead.
-        Err(error) => Err(process.threads().map_or_else(Box::from, |_| error.into())),
-    }
+    Ok(Box::new(packetlane_peers::probes::Probes::attach(process)?))
 }
 
 #[cfg(not(all(

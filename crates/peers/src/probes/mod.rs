@@ -124,8 +124,9 @@ impl Probes {
     ///
     /// # Errors
     ///
-    /// See [`ProbesError`]. On failure, nothing stays attached to the node.
-    pub fn attach(process: Process) -> Result<Self, ProbesError> {
+    /// A [`ProbesError`], or [`ProcessError::Ended`] if the node ended meanwhile. On failure,
+    /// nothing stays attached to the node.
+    pub fn attach(process: Process) -> Result<Self, SourceError> {
         Self::with_ring(process, RING_BYTES)
     }
 
@@ -134,8 +135,12 @@ impl Probes {
     ///
     /// # Errors
     ///
-    /// See [`ProbesError`].
-    pub fn with_ring(process: Process, ring: u32) -> Result<Self, ProbesError> {
+    /// See [`attach`](Self::attach).
+    pub fn with_ring(process: Process, ring: u32) -> Result<Self, SourceError> {
+        Self::load(process, ring).map_err(|error| or_ended(process, error))
+    }
+
+    fn load(process: Process, ring: u32) -> Result<Self, ProbesError> {
         let pid = process.pid();
         let program = binary::of_process(pid);
         let places = binary::find_here(&program).map_err(|error| {
@@ -197,9 +202,8 @@ impl Probes {
 
     /// Attaches the probes and takes the initial state.
     fn open(&mut self, take: &mut dyn FnMut(Record)) -> Result<Look, SourceError> {
-        // Check this first: for a node that has ended, the kernel's error would be misleading.
-        self.process.threads().map_err(SourceError::new)?;
-        self.kernel.open_window().map_err(SourceError::new)?;
+        let opened = self.kernel.open_window().map_err(ProbesError::Kernel);
+        opened.map_err(|error| or_ended(self.process, error))?;
         // Only once: in a node with few calls, every window would keep the probes attached for
         // longer.
         if !std::mem::replace(&mut self.has_measured, true) {
@@ -364,6 +368,14 @@ impl Source for Probes {
     fn rest(&mut self) {
         self.last = None;
         self.kernel.close_window();
+    }
+}
+
+/// The error, unless its cause is that the node has ended.
+fn or_ended(process: Process, error: ProbesError) -> SourceError {
+    match process.threads() {
+        Err(ended) => SourceError::new(ended),
+        Ok(_) => SourceError::new(error),
     }
 }
 

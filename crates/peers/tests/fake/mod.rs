@@ -97,6 +97,11 @@ impl Fake {
         input.write_all(b"pause\n").unwrap();
     }
 
+    /// Kills it. It stays a zombie.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+    }
+
     /// Ends it. Returns its own measurement of each peer: calls of both functions, messages.
     pub(crate) fn end(mut self) -> BTreeMap<i64, ([Calls; 2], u64)> {
         drop(self.0.stdin.take());
