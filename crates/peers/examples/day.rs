@@ -9,11 +9,12 @@
 //! a node of early 2025), shared between the peers. Every peer is visited in every window. Windows are
 //! those of `peers record`: 0.5 of every 5 seconds, or with `--all` one every 5 seconds without gaps.
 //! Parts are cut as by the recorder. All 125 peers stay, and 4,800 connections a day last some
-//! seconds.
+//! seconds. A block comes every ten minutes, and all peers announce it.
 
+use packetlane_p2p::payload::BlockHash;
 use packetlane_peers::file::Writer;
 use packetlane_peers::{
-    Calls, Connection, ConnectionType, Cost, Event, Network, Record, Time, Transport,
+    BlockStep, Calls, Connection, ConnectionType, Cost, Event, Network, Record, Time, Transport,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -53,6 +54,9 @@ const MESSAGES: [(&str, f64, f64, f64); 20] = [
 const SHORT_PER_DAY: f64 = 4800.0;
 
 const PEERS: i64 = 125;
+
+/// Seconds from one block to the next.
+const BLOCK_EVERY: u64 = 600;
 
 /// Wake-ups of the message thread per second; it visits every peer at each.
 const WAKE_UPS: f64 = 60.0;
@@ -113,7 +117,7 @@ fn record(folder: &Path, all: bool, days: u64) -> Result<u64, Box<dyn Error>> {
                         message_type,
                         bytes,
                         cost: Some(cost(cpu_ns)),
-                        added: None,
+                        added: Some(name == "tx"),
                     }
                 }
                 false => Event::Sent {
@@ -123,6 +127,11 @@ fn record(folder: &Path, all: bool, days: u64) -> Result<u64, Box<dyn Error>> {
                 },
             };
             add(&mut writer, time, event)?;
+        }
+        if number * 5 % BLOCK_EVERY == 0 {
+            for (time, event) in block(&mut rng, end) {
+                add(&mut writer, time, event)?;
+            }
         }
         for _ in 0..poisson(&mut rng, SHORT_PER_DAY / DAY * window) {
             add(&mut writer, end, connected(next_peer, end))?;
@@ -174,6 +183,40 @@ fn record(folder: &Path, all: bool, days: u64) -> Result<u64, Box<dyn Error>> {
         }
     }
     Ok(writer.finish()?)
+}
+
+/// The events of a block that the peers announce from `start` on, within two seconds. The first one
+/// delivers it as `cmpctblock`.
+fn block(rng: &mut StdRng, start: Time) -> Vec<(Time, Event)> {
+    let block = BlockHash(rng.random());
+    let message = |time, peer, step| (time, Event::BlockMessage { peer, block, step });
+    let mut times: Vec<Time> = (0..PEERS)
+        .map(|_| start + rng.random_range(0..2 * SECOND))
+        .collect();
+    times.sort_unstable();
+    let first = rng.random_range(0..PEERS);
+    let mut events = vec![
+        message(start, first, BlockStep::Compact),
+        message(start, first, BlockStep::RequestedMissing(20)),
+        message(start + SECOND / 5, first, BlockStep::DeliveredMissing),
+    ];
+    let connected = Event::BlockConnected {
+        block,
+        height: (start - START) / (BLOCK_EVERY * SECOND),
+        transactions: 3500,
+        took_ns: 150_000_000,
+    };
+    events.push((start + SECOND / 2, connected));
+    for (peer, time) in (0..PEERS).zip(times) {
+        let step = match peer % 3 {
+            0 => BlockStep::Inv,
+            1 => BlockStep::Headers,
+            _ => BlockStep::Compact,
+        };
+        events.push(message(time, peer, step));
+    }
+    events.sort_by_key(|(time, _)| *time);
+    events
 }
 
 fn add(writer: &mut Writer, time: Time, event: Event) -> Result<(), Box<dyn Error>> {

@@ -436,11 +436,11 @@ impl Blocks {
         height: u64,
         transactions: u64,
         took_ns: u64,
-    ) {
+    ) -> Option<&Block> {
         let block = self.want(hash);
         if block.connected.is_some() {
             // Again, after a reorganization.
-            return;
+            return None;
         }
         block.height = Some(height);
         block.connected = Some(time);
@@ -452,9 +452,7 @@ impl Blocks {
         self.credit(hash);
         // A height is known from here on.
         let _ = self.end(hash, time, |_| true);
-        let Some(block) = self.known.get(&hash) else {
-            return;
-        };
+        let block = self.known.get(&hash)?;
         let sums = &mut self.sums;
         sums.connected += 1;
         sums.connecting.add(took_ns as f64, 1.0);
@@ -470,6 +468,7 @@ impl Blocks {
         if let Some(first) = block.announced() {
             self.last_first = Some(first);
         }
+        Some(block)
     }
 
     /// Removes a peer that has left, and returns what it gave. The node asks others for what it

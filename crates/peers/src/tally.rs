@@ -326,7 +326,10 @@ impl Tally {
                 took_ns,
             } => {
                 let blocks = &mut self.blocks;
-                blocks.connected(*block, time, *height, *transactions, *took_ns);
+                let new = blocks.connected(*block, time, *height, *transactions, *took_ns);
+                if let Some(block) = new {
+                    self.days.add_block(time, block.took());
+                }
             }
             Event::Bytes {
                 peer,

@@ -3,11 +3,14 @@
 
 mod synthetic;
 
+use packetlane_p2p::payload::BlockHash;
 use packetlane_peers::file::{Limits, WriteError, Writer, read};
 use packetlane_peers::report::Report;
 use packetlane_peers::show::{html, text};
 use packetlane_peers::tally::{MAX_DAYS, Slot, Tally};
-use packetlane_peers::{Calls, Connection, ConnectionType, Cost, Event, Period, Record, Time};
+use packetlane_peers::{
+    BlockStep, Calls, Connection, ConnectionType, Cost, Event, Period, Record, Time,
+};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
@@ -535,6 +538,26 @@ fn figures_by_day() {
         for record in window(START + hour * 3_600_000_000, peers) {
             tally.add(&record);
         }
+        // One on the second day took two seconds.
+        let (block, time) = (BlockHash([hour as u8; 32]), START + hour * 3_600_000_000);
+        if hour == 12 {
+            let step = BlockStep::Headers;
+            let announced = Event::BlockMessage {
+                peer: 1,
+                block,
+                step,
+            };
+            tally.add(&at(time + 2_000_000, announced));
+        }
+        if hour % 12 == 0 {
+            let connected = Event::BlockConnected {
+                block,
+                height: hour,
+                transactions: 1,
+                took_ns: 1,
+            };
+            tally.add(&at(time + 4_000_000, connected));
+        }
     }
     let report = Report::of(&tally);
     let dates: Vec<_> = report.days.iter().map(|day| day.date.as_str()).collect();
@@ -550,6 +573,9 @@ fn figures_by_day() {
     assert_eq!(first.thread, Some(9000.0));
     assert_eq!(first.received_per_day, Some(86_400.0));
     assert_eq!(third.received_bytes_per_day, 300.0 * 86_400.0);
+    assert_eq!([first, second, third].map(|day| day.blocks), [1, 2, 1]);
+    assert!((second.block_seconds.unwrap() - 2.0).abs() < 0.02);
+    assert_eq!(first.block_seconds, None);
     let origin = html::Origin {
         date: String::new(),
         command: String::new(),

@@ -30,6 +30,11 @@ pub struct DayRow {
     pub received_bytes_per_day: f64,
     /// Bytes to all peers, likewise.
     pub sent_bytes_per_day: f64,
+    /// Blocks that were connected, inside and outside of windows.
+    pub blocks: u64,
+    /// Median of the seconds from the first announcement until a block was connected, accurate to
+    /// 1 %. `None` without an announced one.
+    pub block_seconds: Option<f64>,
 }
 
 /// The days of a recording, oldest first. None if it does not span more than one.
@@ -46,8 +51,12 @@ pub(super) fn rows(tally: &Tally) -> Vec<DayRow> {
 }
 
 fn row(tally: &Tally, number: u64, day: &Day) -> DayRow {
-    let Day { together, sums } = day;
-    // No window is empty, so some time was observed.
+    let Day {
+        together,
+        blocks,
+        took,
+        sums,
+    } = day;
     let per_day = |amount: u64| amount as f64 / sums.observed * 86_400.0;
     let counted = tally.counted();
     let share = sums.observed / sums.span.max(sums.observed);
@@ -65,6 +74,8 @@ fn row(tally: &Tally, number: u64, day: &Day) -> DayRow {
         sent_per_day: counted.then(|| per_day(sums.sent)),
         received_bytes_per_day: per_day(sums.received_bytes),
         sent_bytes_per_day: per_day(sums.sent_bytes),
+        blocks: *blocks,
+        block_seconds: (took.count() > 0).then(|| took.quantile(0.5) / 1e6),
     }
 }
 

@@ -100,6 +100,8 @@ fn days(report: &Report) -> Table {
             or_dash(day.sent_per_day, |count| format!("{count:.0}")),
             bytes(day.received_bytes_per_day),
             bytes(day.sent_bytes_per_day),
+            day.blocks.to_string(),
+            or_dash(day.block_seconds, |seconds| time(seconds * 1e6)),
         ]
     };
     let cut = match report.earlier_days_dropped {
@@ -111,11 +113,12 @@ fn days(report: &Report) -> Table {
         about: format!(
             "CPU in milliseconds per second: of all peers together (mean, and 95th percentile over \
              windows), and of the message thread by its own clock. Messages and bytes of all peers: \
-             in 24 hours, at the rate of the observed time.{cut}"
+             in 24 hours, at the rate of the observed time. Blocks: connected ones, and the \
+             median time from the first announcement until then.{cut}"
         ),
         head: vec![
             "", "recorded", "observed", "peers", "mean", "p95", "thread", "msgs in", "out",
-            "bytes in", "out",
+            "bytes in", "out", "blocks", "took",
         ],
         rows: report.days.iter().map(row).collect(),
         texts: 1,

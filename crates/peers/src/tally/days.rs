@@ -33,13 +33,17 @@ pub struct Sums {
     pub thread_seconds: f64,
 }
 
-/// The sums over the windows that began on one day.
+/// The sums over the windows that began on one day, and its blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Day {
     /// CPU nanoseconds per second of all peers together: a value for each window, weighted by its
     /// length.
     pub together: Distribution,
-    /// All the rest.
+    /// Connected blocks, inside and outside of windows.
+    pub blocks: u64,
+    /// Microseconds from the first announcement until a block was connected, where there was one.
+    pub took: Distribution,
+    /// The sums over windows.
     pub sums: Sums,
 }
 
@@ -52,18 +56,36 @@ pub struct Days {
 }
 
 impl Days {
-    /// Adds a window that began at `start`, in which all peers together took `cpu_ns`.
-    pub(super) fn add(&mut self, start: Time, cpu_ns: u64, window: Sums) {
-        let number = start / DAY;
+    /// The day of `time`. `None` if it is an earlier one that was dropped.
+    fn day(&mut self, time: Time) -> Option<&mut Day> {
+        let number = time / DAY;
         if self.days.len() >= MAX_DAYS && !self.days.contains_key(&number) {
             self.are_incomplete = true;
             let first = self.days.keys().next();
             if first.is_some_and(|first| number < *first) {
-                return;
+                return None;
             }
             self.days.pop_first();
         }
-        let day = self.days.entry(number).or_default();
+        Some(self.days.entry(number).or_default())
+    }
+
+    /// Adds a connected block, `took` microseconds after its first announcement.
+    pub(super) fn add_block(&mut self, time: Time, took: Option<Time>) {
+        let Some(day) = self.day(time) else {
+            return;
+        };
+        day.blocks += 1;
+        if let Some(took) = took {
+            day.took.add(took as f64, 1.0);
+        }
+    }
+
+    /// Adds a window that began at `start`, in which all peers together took `cpu_ns`.
+    pub(super) fn add(&mut self, start: Time, cpu_ns: u64, window: Sums) {
+        let Some(day) = self.day(start) else {
+            return;
+        };
         let seconds = window.observed;
         day.together.add(cpu_ns as f64 / seconds, seconds);
         let Sums {
@@ -98,7 +120,8 @@ impl Days {
 
     /// The days with at least one window, by the number of days since 1970.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Day)> {
-        self.days.iter().map(|(number, day)| (*number, day))
+        let days = self.days.iter().map(|(number, day)| (*number, day));
+        days.filter(|(_, day)| day.sums.observed > 0.0)
     }
 
     /// Whether earlier days were dropped because of [`MAX_DAYS`].
