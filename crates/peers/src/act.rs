@@ -141,12 +141,17 @@ impl Actor {
         }
     }
 
-    /// Takes back the choice of a peer that could not be disconnected: it is chosen again.
+    /// Chooses a peer again that was not disconnected. Its last choice counts within the hour.
     pub fn retry(&mut self, peer: i64) {
         if let Some(costs) = self.peers.get_mut(&peer) {
             costs.is_done = false;
-            self.acted.pop_back();
         }
+    }
+
+    /// Takes back that the last choice counts within the hour: the node was not asked to disconnect
+    /// that peer.
+    pub fn spare(&mut self) {
+        self.acted.pop_back();
     }
 
     /// The peers to disconnect after a window, which `tally` has just counted and which began at
@@ -376,7 +381,7 @@ mod tests {
         // At most one in an hour.
         assert_eq!(chosen, [(119, 0)]);
         // The next one after that hour, although all are costly then.
-        for second in 300..5000 {
+        for second in 300..4999 {
             let us = [3000, 5000, 8000, 9000];
             let peers = decide(&mut actor, &mut tally, second, &us);
             chosen.extend(peers.into_iter().map(|peer| (second, peer)));
@@ -385,6 +390,8 @@ mod tests {
         // One that could not be disconnected is chosen again.
         actor.retry(2);
         let us = [3000, 5000, 8000, 9000];
+        assert_eq!(decide(&mut actor, &mut tally, 4999, &us), [0; 0]);
+        actor.spare();
         assert_eq!(decide(&mut actor, &mut tally, 5000, &us), [2]);
         assert_eq!(decide(&mut actor, &mut tally, 5001, &us), [0; 0]);
     }

@@ -251,10 +251,17 @@ impl Blocks {
         given.is_some_and(|given| given.asked.take() == Some(message_type))
     }
 
-    /// Marks a gap: records are missing before the next one.
-    pub(crate) fn gap(&mut self) {
+    /// Marks a gap at `time`: records are missing before the next one. Answers may be among them, so
+    /// no peer owes anything any more.
+    pub(crate) fn gap(&mut self, time: Time) {
         for given in self.given.values_mut() {
             given.asked = None;
+            for hash in given.open.drain(..) {
+                let block = self.known.get_mut(&hash);
+                for request in block.into_iter().flat_map(|block| &mut block.requests) {
+                    request.ended.get_or_insert(time);
+                }
+            }
         }
     }
 
@@ -328,9 +335,26 @@ impl Blocks {
         given.pending.push_back(hash);
         if given.pending.len() > MAX_PENDING
             && let Some(oldest) = given.pending.pop_front()
-            && self.known.get(&oldest).is_some_and(|block| !block.wanted)
         {
-            self.known.remove(&oldest);
+            self.hand_on(oldest, by.peer);
+        }
+    }
+
+    /// Takes a block that the node has not asked for from the peer that announced it first. The next
+    /// one that announced it is the first then.
+    fn hand_on(&mut self, hash: BlockHash, peer: i64) {
+        let Some(block) = self.known.get_mut(&hash).filter(|block| !block.wanted) else {
+            return;
+        };
+        let given = &mut self.given;
+        let announcers = &mut block.announcers;
+        announcers.retain(|by| by.peer != peer && given.contains_key(&by.peer));
+        let next = announcers.first().and_then(|by| given.get_mut(&by.peer));
+        match next {
+            Some(next) if next.pending.len() < MAX_PENDING => next.pending.push_back(hash),
+            _ => {
+                self.known.remove(&hash);
+            }
         }
     }
 
@@ -480,19 +504,9 @@ impl Blocks {
         }
         let given = self.given.remove(&peer).unwrap_or_default();
         for hash in &given.pending {
-            let Some(block) = self.known.get_mut(hash).filter(|block| !block.wanted) else {
-                continue;
-            };
-            block.announcers.retain(|by| by.peer != peer);
-            // The next one that announced it is the first now.
-            let next = block.announcers.first().map(|by| by.peer);
-            match next.and_then(|peer| self.given.get_mut(&peer)) {
-                Some(next) if next.pending.len() < MAX_PENDING => next.pending.push_back(*hash),
-                _ => {
-                    self.known.remove(hash);
-                }
-            }
+            self.hand_on(*hash, peer);
         }
+        self.last_first = self.last_first.filter(|by| by.peer != peer);
         given
     }
 }
@@ -587,6 +601,43 @@ mod tests {
         );
         let third = blocks.latest().nth(1).expect("a block").1;
         assert_eq!(third.took(), Some(4 * SECOND));
+    }
+
+    /// Answers may be lost: nobody owes anything after a gap.
+    #[test]
+    fn a_gap_ends_requests() {
+        let mut blocks = Blocks::default();
+        for step in [(1, 10, 1, Headers), (1, 10, 1, Requested)] {
+            add(&mut blocks, step);
+        }
+        blocks.gap(30 * SECOND);
+        assert_eq!(blocks.stalling(60 * SECOND), []);
+        connect(&mut blocks, 1, 60);
+        assert_eq!(blocks.sums().stalls, 0);
+    }
+
+    /// The first announcement counts of those that are connected still.
+    #[test]
+    fn who_announced_first_of_those_left() {
+        let mut blocks = Blocks::default();
+        for peer in [1, 2, 3] {
+            add(&mut blocks, (peer, 10, 1, Headers));
+        }
+        blocks.left(2, 11 * SECOND);
+        blocks.left(1, 12 * SECOND);
+        // Those that are too many are the next peer's.
+        for block in 2..20 {
+            add(&mut blocks, (3, 13, block, Headers));
+            add(&mut blocks, (4, 14, block, Headers));
+        }
+        connect(&mut blocks, 2, 20);
+        let given = |peer| blocks.given(peer).map(|given| given.first);
+        assert_eq!([given(3), given(4)], [Some(0), Some(1)]);
+        let (_, block) = blocks.latest().next().expect("a block");
+        assert_eq!(block.announced().map(|by| by.peer), Some(4));
+        assert_eq!(blocks.last_first().map(|by| by.peer), Some(4));
+        blocks.left(4, 21 * SECOND);
+        assert_eq!(blocks.last_first(), None);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What an operator could do about peers whose cost is out of proportion, and what that would lose.
 //!
 //! A peer's cost here excludes the transactions and blocks that the node took from it, and headers
-//! that synchronize: it would have had these from another peer, at the same cost. A peer is out of proportion if it costs
-//! [`FACTOR`] times the median of the others of its kind, even if the true value is two standard
-//! errors lower, and at least [`LEAST_US`].
+//! that synchronize: it would have had these from another peer, at the same cost. A peer is out of
+//! proportion if it costs [`FACTOR`] times the median of the others of its kind, even if the true
+//! value is two standard errors lower, and at least [`LEAST_US`].
 
 use crate::format::{bytes, time};
 use crate::record::{Connection, ConnectionType, Network};
@@ -212,7 +212,7 @@ fn alone(tally: &Tally, all: &[Candidate<'_>], one: &Candidate<'_>, usual: &Usua
 
 /// Groups of inbound peers of one part of the network, each of which is out of proportion, and which
 /// together take [`GROUP_SHARE`] of the cost of all. Only where a ban of their range hits no other
-/// connected peer.
+/// connected peer, and the addresses of all are known.
 fn groups(tally: &Tally, all: &[Candidate<'_>], usual: &Usual) -> Vec<Hint> {
     let mut by_subnet: BTreeMap<String, Vec<(&Candidate<'_>, IpAddr)>> = BTreeMap::new();
     let costly = all.iter().filter(|one| one.is_inbound());
@@ -235,12 +235,10 @@ fn groups(tally: &Tally, all: &[Candidate<'_>], usual: &Usual) -> Vec<Hint> {
         let numbers: BTreeSet<i64> = group.iter().map(|one| one.number).collect();
         let connected = tally.peers().filter(|(_, peer)| peer.gone().is_none());
         let mut others = connected.filter(|(number, _)| !numbers.contains(number));
-        let is_hit = |peer: &Peer| {
-            let ip = peer
-                .connection
-                .as_ref()
-                .and_then(|known| ip(&known.address));
-            ip.is_some_and(&is_in)
+        let is_hit = |peer: &Peer| match &peer.connection {
+            Some(known) => ip(&known.address).is_some_and(&is_in),
+            // Nobody knows.
+            None => true,
         };
         if others.any(|(_, peer)| is_hit(peer)) {
             return None;

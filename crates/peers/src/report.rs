@@ -5,6 +5,7 @@ mod compare;
 mod days;
 mod rows;
 
+use crate::format::printable_json;
 use crate::hints::hints;
 use crate::published;
 use crate::row::PeerRow;
@@ -200,7 +201,7 @@ impl Report {
     #[must_use]
     pub fn to_json(&self) -> String {
         let text = serde_json::to_string_pretty(self);
-        text.expect("a report is plain strings, numbers and lists") + "\n"
+        printable_json(&text.expect("a report is plain strings, numbers and lists")) + "\n"
     }
 }
 

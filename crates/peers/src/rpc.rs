@@ -128,6 +128,9 @@ impl fmt::Display for Auth {
     }
 }
 
+/// How many polls in a row a node may leave unanswered while another source observes it.
+const MAX_UNANSWERED: u32 = 2;
+
 /// The chains: default RPC port, and folder within the data folder.
 const CHAINS: [(u16, &str); 5] = [
     (8332, ""),
@@ -211,6 +214,15 @@ pub enum RpcError {
         /// Why not.
         why: &'static str,
     },
+    /// The node was asked to disconnect a peer, and it is unknown whether it did.
+    Asked(Box<RpcError>),
+    /// The RPC belongs to another node than the one that is observed.
+    AnotherNode {
+        /// The RPC's address.
+        address: String,
+        /// An id that both nodes use for different peers.
+        peer: i64,
+    },
     /// The node's process has ended.
     Ended(crate::ProcessError),
 }
@@ -275,6 +287,12 @@ impl fmt::Display for RpcError {
                 quote(message)
             ),
             Self::Kept { peer, why } => write!(f, "peer {peer} is not disconnected: {why}"),
+            Self::Asked(error) => write!(f, "{error}; the node may have disconnected it"),
+            Self::AnotherNode { address, peer } => write!(
+                f,
+                "the RPC at {address} belongs to another node than the one with the probes: peer \
+                 {peer} has another address there; pass the --rpc and the --pid of one node"
+            ),
             Self::Ended(error) => error.fmt(f),
         }
     }
@@ -367,7 +385,8 @@ impl Rpc {
     ///
     /// # Errors
     ///
-    /// [`RpcError::Kept`] if it is another peer or must not be disconnected, else see [`RpcError`].
+    /// [`RpcError::Kept`] if it is another peer or must not be disconnected, [`RpcError::Asked`] if
+    /// the request itself fails, else see [`RpcError`].
     pub fn disconnect(&self, peer: i64, address: &str) -> Result<(), RpcError> {
         let kept = |why| Err(RpcError::Kept { peer, why });
         let peers = peers(&self.agent, &self.address, &self.auth)?;
@@ -385,7 +404,8 @@ impl Rpc {
         let request = format!(
             r#"{{"jsonrpc":"1.0","id":"packetlane","method":"disconnectnode","params":["",{peer}]}}"#
         );
-        let _: Option<IgnoredAny> = ask(&self.agent, &self.address, &self.auth, &request)?;
+        let asked = ask::<IgnoredAny>(&self.agent, &self.address, &self.auth, &request);
+        asked.map_err(|error| RpcError::Asked(Box::new(error)))?;
         Ok(())
     }
 }
@@ -608,6 +628,10 @@ fn ask<T: DeserializeOwned>(
             auth: auth.clone(),
         });
     }
+    if status == 503 {
+        // More requests wait than the node's -rpcworkqueue allows.
+        return Err(failed(ureq::Error::StatusCode(status)));
+    }
     let malformed = |what: String| RpcError::Malformed {
         address: address.to_owned(),
         status,
@@ -749,6 +773,8 @@ pub struct Described {
     source: Box<dyn Source>,
     rpc: Rpc,
     known: BTreeMap<i64, Connection>,
+    /// Polls in a row without an answer.
+    unanswered: u32,
 }
 
 impl Described {
@@ -759,6 +785,23 @@ impl Described {
             source,
             rpc,
             known: BTreeMap::new(),
+            unanswered: 0,
+        }
+    }
+
+    /// Polls the node. `None` if it does not answer, which is an error from the third time in a row
+    /// on: a busy node may take long, and its own probes go on meanwhile.
+    fn look(&mut self) -> Result<Option<Look>, SourceError> {
+        match self.rpc.look() {
+            Ok(look) => {
+                self.unanswered = 0;
+                Ok(Some(look))
+            }
+            Err(RpcError::NoAnswer { .. }) if self.unanswered < MAX_UNANSWERED => {
+                self.unanswered += 1;
+                Ok(None)
+            }
+            Err(error) => Err(SourceError::new(error)),
         }
     }
 }
@@ -775,7 +818,9 @@ impl Source for Described {
         go_on: &dyn Fn() -> bool,
         take: &mut dyn FnMut(Record),
     ) -> Result<(), SourceError> {
-        let look = self.rpc.look().map_err(SourceError::new)?;
+        let Some(look) = self.look()? else {
+            return self.source.watch(window, go_on, take);
+        };
         let connections = look.peers.into_iter();
         let connections: BTreeMap<i64, Connection> = connections
             .filter_map(|(number, peer)| Some((number, peer.connection?)))
@@ -793,12 +838,17 @@ impl Source for Described {
         let before = std::mem::replace(&mut self.known, connections);
         let known = &self.known;
         let mut last = look.time;
+        let mut differs = None;
         let watched = self.source.watch(window, go_on, &mut |mut record| {
             last = last.max(record.time);
             if let Event::Connected { peer, connection } = &mut record.event
                 && let Some(more) = known.get(peer)
-                && more.address == connection.address
             {
+                if more.address != connection.address {
+                    // A node never uses an id twice.
+                    differs = Some(*peer);
+                    return;
+                }
                 connection.network = connection.network.or(more.network);
                 connection.transport = connection.transport.or(more.transport);
                 connection.relay = connection.relay.or(more.relay);
@@ -817,7 +867,13 @@ impl Source for Described {
                 event: Event::Disconnected { peer },
             });
         }
-        watched
+        watched?;
+        differs.map_or(Ok(()), |peer| {
+            Err(SourceError::new(RpcError::AnotherNode {
+                address: self.rpc.address.clone(),
+                peer,
+            }))
+        })
     }
 
     fn between(&mut self) {

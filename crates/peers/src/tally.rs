@@ -19,12 +19,13 @@ use crate::statistics::{Distribution, Rate, Shares};
 pub use days::{Day, Days, MAX_DAYS, Sums};
 use groups::Groups;
 pub use groups::{GroupCost, LOCAL, MAX_GROUPS, OTHER_GROUP, ip, is_local, masked, subnet};
+use packetlane::bitcoin::message::MessageType;
 use peer::add_calls;
 pub use peer::{Messages, Peer, SHORT, Seen, Slot};
 use std::collections::BTreeMap;
 
-/// Maximum number of message types. Further ones are counted together as [`OTHER_TYPE`], because
-/// peers can invent types.
+/// Maximum number of message types beside those that are known. Further ones are counted together as
+/// [`OTHER_TYPE`], because peers can invent types.
 pub const MAX_TYPES: usize = 100;
 
 /// Message types that a node receives once, whatever its number of peers: it requests a transaction
@@ -33,6 +34,10 @@ pub const ONCE: [&str; 4] = ["tx", "block", "cmpctblock", "blocktxn"];
 
 /// The longest `headers` that announces blocks, in bytes: 8 headers. Longer ones synchronize.
 const ANNOUNCING: u64 = 1 + 8 * 81;
+
+/// Maximum number of `headers` from one peer that synchronize: two million headers. Nothing shows
+/// whether the node had them already.
+const MAX_SYNCHRONIZING: u64 = 1000;
 
 /// The name for message types beyond [`MAX_TYPES`].
 pub const OTHER_TYPE: &str = "*other*";
@@ -209,6 +214,8 @@ pub struct Tally {
     kinds: BTreeMap<Slot, Seen>,
     days: Days,
     types: Vec<String>,
+    /// How many of them are not known.
+    invented: usize,
     received: BTreeMap<(Slot, u16), TypeCost>,
     sent: BTreeMap<(Slot, u16), TypeCost>,
     threads: BTreeMap<String, ThreadCost>,
@@ -261,7 +268,7 @@ impl Tally {
             Event::Started => {
                 // The peers were seen until the record before.
                 self.last = before;
-                self.gap();
+                self.drop_open();
                 self.leave();
             }
             Event::Disconnected { peer } => {
@@ -284,7 +291,8 @@ impl Tally {
                 let messages = Messages::one(*bytes);
                 self.messages(*peer, time, true, message_type, messages, processed);
                 // Every node downloads headers once, from one peer.
-                let synchronizes = message_type == "headers" && *bytes > ANNOUNCING;
+                let is_long = message_type == "headers" && *bytes > ANNOUNCING;
+                let synchronizes = is_long && self.synchronizes(*peer);
                 let was_asked = self.blocks.was_asked(*peer, message_type);
                 let is_once = ONCE.contains(&message_type.as_str());
                 if is_once && *added != Some(false) || was_asked || synchronizes {
@@ -372,6 +380,9 @@ impl Tally {
                 stolen_ns,
             } => {
                 self.lost = self.lost.saturating_add(*lost);
+                if *lost > 0 {
+                    self.blocks.gap(time);
+                }
                 self.stolen_ns = self.stolen_ns.saturating_add(*stolen_ns);
                 self.window(*start, time, *probes_ns);
             }
@@ -381,7 +392,7 @@ impl Tally {
     /// Ends a recording. Later records belong to another one, of the same or another node: its peers
     /// count as connected until one comes. Records after the last window are dropped.
     pub fn end(&mut self) {
-        self.gap();
+        self.drop_open();
         self.has_ended = true;
     }
 
@@ -397,6 +408,12 @@ impl Tally {
     /// Marks a gap: records are missing before the next one. Records after the last window are
     /// dropped, since they would otherwise be attributed to the next window.
     pub fn gap(&mut self) {
+        self.drop_open();
+        self.blocks.gap(self.last);
+    }
+
+    /// Drops the records after the last window.
+    fn drop_open(&mut self) {
         for peer in self.peers.values_mut() {
             peer.open = Seen::default();
         }
@@ -405,7 +422,6 @@ impl Tally {
         }
         self.open_threads.clear();
         self.open_loop_ns = 0;
-        self.blocks.gap();
     }
 
     /// The connected peers by their ids.
@@ -690,16 +706,28 @@ impl Tally {
         }
     }
 
+    /// Whether another long `headers` from this peer counts as synchronizing. Counts it.
+    fn synchronizes(&mut self, peer: i64) -> bool {
+        self.peers.get_mut(&peer).is_some_and(|peer| {
+            peer.synchronized = peer.synchronized.saturating_add(1);
+            peer.synchronized <= MAX_SYNCHRONIZING
+        })
+    }
+
     fn type_number(&mut self, name: &str) -> u16 {
         // A few dozen, the most frequent ones first.
         if let Some(place) = self.types.iter().position(|one| one == name) {
             return place as u16;
         }
-        if self.types.len() < MAX_TYPES {
-            self.types.push(name.to_owned());
-            return (self.types.len() - 1) as u16;
+        let mut known = MessageType::known().iter();
+        if !known.any(|known| known.name() == name) {
+            if self.invented >= MAX_TYPES {
+                return u16::MAX;
+            }
+            self.invented += 1;
         }
-        u16::MAX
+        self.types.push(name.to_owned());
+        (self.types.len() - 1) as u16
     }
 
     fn connected(&mut self, number: i64, connection: &Connection, time: Time) {
@@ -759,6 +787,7 @@ impl Tally {
             sending: Rate::default(),
             types: BTreeMap::new(),
             given: Given::default(),
+            synchronized: 0,
             open: Seen::default(),
             gone: None,
             old,
@@ -769,7 +798,16 @@ impl Tally {
     /// Ends a window in which the source's own overhead in the message thread was `probes_ns`.
     fn window(&mut self, start: Time, end: Time, probes_ns: u64) {
         if start >= end {
+            // The clock was set back.
+            self.gap();
             return;
+        }
+        if self.begun.is_some_and(|before| start < before) {
+            // The same, between windows. Times of connections are from the clock before.
+            for peer in self.peers.values_mut() {
+                peer.since = peer.since.min(start);
+                peer.gone = peer.gone.map(|gone| gone.min(start));
+            }
         }
         let length = (end - start) as f64 / SECOND;
         self.windows += 1;

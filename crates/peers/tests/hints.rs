@@ -200,7 +200,7 @@ fn what_would_be_lost_is_said() {
 
 #[test]
 fn a_group_is_banned_by_its_smallest_range() {
-    let group = |third: u64| {
+    let peers_of = |third: u64| {
         let mut peers = usual();
         for number in 0..5 {
             let mut one = load(0, 2500);
@@ -208,8 +208,29 @@ fn a_group_is_banned_by_its_smallest_range() {
             one.address = format!("203.0.{last}.{number}:9000");
             peers.push(one);
         }
-        hints(&tally(&peers))
+        peers
     };
+    let group = |third: u64| hints(&tally(&peers_of(third)));
+    // A peer of unknown address may be in it.
+    let mut peers = tally(&peers_of(3));
+    for event in [
+        Event::Calls {
+            peer: 99,
+            receiving: Calls::default(),
+            sending: Calls::default(),
+        },
+        Event::Window {
+            start: 110 * SECOND,
+            lost: 0,
+            probes_ns: 0,
+            stolen_ns: 0,
+        },
+    ] {
+        let time = 111 * SECOND;
+        peers.add(&Record { time, event });
+    }
+    let alone = hints(&peers);
+    assert_eq!(alone.len(), 5, "{alone:?}");
     let hints = group(3);
     assert_eq!(hints.len(), 1, "{hints:?}");
     assert_eq!(hints[0].peers, [8, 9, 10, 11, 12]);
@@ -330,14 +351,22 @@ fn neighbours_prevent_a_ban() {
     }
 }
 
-/// Headers that synchronize come from one peer, and are needed.
+/// Headers that synchronize come from one peer, and are needed. There are not that many of them.
 #[test]
 fn who_brings_the_headers_is_not_named() {
+    assert_eq!(hints(&synchronizing(10)), []);
+    let hints = hints(&synchronizing(300));
+    assert_eq!(hints.len(), 1, "{hints:?}");
+    assert_eq!(hints[0].peers, [0]);
+}
+
+/// Peer 0 sends `count` long `headers` in each of ten seconds.
+fn synchronizing(count: u64) -> Tally {
     let mut synchronizing = tally(&usual());
     for second in 110..120 {
         let cost = Cost {
-            wall_ns: 20_000_000,
-            cpu_ns: 20_000_000,
+            wall_ns: 200_000,
+            cpu_ns: 200_000,
         };
         let mut add = |event| {
             synchronizing.add(&Record {
@@ -345,13 +374,19 @@ fn who_brings_the_headers_is_not_named() {
                 event,
             });
         };
-        add(Event::Received {
-            peer: 0,
-            message_type: "headers".to_owned(),
-            bytes: 162_003,
-            cost: Some(cost),
-            added: Some(false),
-        });
+        for _ in 0..count {
+            add(Event::Received {
+                peer: 0,
+                message_type: "headers".to_owned(),
+                bytes: 162_003,
+                cost: Some(cost),
+                added: Some(false),
+            });
+        }
+        let cost = Cost {
+            wall_ns: count * cost.wall_ns,
+            cpu_ns: count * cost.cpu_ns,
+        };
         add(Event::Calls {
             peer: 0,
             receiving: Calls { count: 1, cost },
@@ -364,7 +399,7 @@ fn who_brings_the_headers_is_not_named() {
             stolen_ns: 0,
         });
     }
-    assert_eq!(hints(&synchronizing), []);
+    synchronizing
 }
 
 /// At the end of a recording, its peers are still connected.

@@ -7,7 +7,7 @@ use packetlane_p2p::payload::BlockHash;
 use packetlane_peers::file::{Limits, WriteError, Writer, read};
 use packetlane_peers::report::Report;
 use packetlane_peers::show::{html, text};
-use packetlane_peers::tally::{MAX_DAYS, Slot, Tally};
+use packetlane_peers::tally::{MAX_DAYS, MAX_TYPES, OTHER_TYPE, Slot, Tally};
 use packetlane_peers::{
     BlockStep, Calls, Connection, ConnectionType, Cost, Event, Period, Record, Time,
 };
@@ -282,7 +282,10 @@ fn old_parts_are_deleted_but_not_the_newest() {
     let left = ["000003.parquet", "000004.parquet", "000005.parquet"];
     assert_eq!(names(&path), left);
     drop(writer);
-    written("000003.parquet", 31);
+    // One from the future is as old as the next.
+    let future = File::options().append(true).open(path.join(left[0]));
+    let later = SystemTime::now() + Duration::from_secs(86_400);
+    future.expect("a part").set_modified(later).expect("set");
     let writer = Writer::append(&path).expect("a recording");
     let mut writer = writer.with_limits(month).expect("deleted");
     assert_eq!(names(&path), ["000005.parquet"]);
@@ -295,6 +298,108 @@ fn old_parts_are_deleted_but_not_the_newest() {
     add(&mut writer, &window(START + 9 * DAY, &[1]));
     writer.finish().expect("finished");
     assert_eq!(names(&path), ["000006.parquet"]);
+}
+
+/// A clock that is set back makes nobody costlier, whenever a peer connected.
+#[test]
+fn a_clock_that_is_set_back() {
+    const HOUR: Time = 3_600_000_000;
+    let mut tally = Tally::new();
+    let mut add = |records: Vec<Record>| records.iter().for_each(|record| tally.add(record));
+    add(vec![at(START - HOUR, connected(1, Some(START - HOUR)))]);
+    add(window(START, &[1]));
+    add(vec![at(
+        START + 1_500_000,
+        connected(2, Some(START + 1_500_000)),
+    )]);
+    add(window(START + 2_000_000, &[1, 2]));
+    let left = Event::Disconnected { peer: 1 };
+    add(vec![at(START + 3_500_000, left)]);
+    // In a window, which is dropped with all that it has.
+    let mut last = window(START + 4_000_000, &[2]);
+    last.iter_mut().for_each(|record| record.time -= HOUR);
+    add(last);
+    for second in 0..10 {
+        add(window(START - HOUR + second * 1_000_000, &[2]));
+    }
+    assert_eq!(tally.windows(), 12);
+    let peers: Vec<_> = tally.peers().map(|(number, _)| number).collect();
+    assert_eq!(peers, [2]);
+    let (_, peer) = tally.peers().next().expect("connected");
+    assert_eq!(peer.seen.observed, 11_000_000);
+    assert_eq!(peer.cpu.per_second(), 2e6);
+    let (_, left) = tally.left().next().expect("left");
+    assert_eq!(left.cpu.per_second(), 2e6);
+}
+
+/// Peers can invent types of messages, but not hide the known ones.
+#[test]
+fn invented_types_do_not_hide_others() {
+    let mut tally = Tally::new();
+    let message = |name: String| Event::Sent {
+        peer: 1,
+        message_type: name,
+        bytes: 10,
+    };
+    for number in 0..300 {
+        tally.add(&at(START + 1, message(format!("x{number}"))));
+    }
+    for name in ["tx", "block", "sendtxrcncl"] {
+        tally.add(&at(START + 1, message(name.to_owned())));
+    }
+    for record in window(START, &[1]) {
+        tally.add(&record);
+    }
+    let sent = tally.sent(|_| true);
+    assert_eq!(sent.len(), MAX_TYPES + 1 + 3);
+    assert_eq!(sent["tx"].messages.count, 1);
+    assert_eq!(sent[OTHER_TYPE].messages.count, 200);
+}
+
+/// A stall is that of the peer that had the id then.
+#[test]
+fn a_stall_belongs_to_an_earlier_peer() {
+    let mut tally = Tally::new();
+    let mut add = |time: Time, event| tally.add(&at(time, event));
+    let (block, step) = (BlockHash([7; 32]), BlockStep::Requested);
+    let message = |step| Event::BlockMessage {
+        peer: 1,
+        block,
+        step,
+    };
+    add(START, connected(1, Some(START)));
+    add(START, message(BlockStep::Headers));
+    add(START, message(step));
+    window(START + 20_000_000, &[1])
+        .into_iter()
+        .for_each(|record| add(record.time, record.event));
+    add(START + 30_000_000, Event::Started);
+    let Event::Connected { connection, .. } = connected(1, Some(START + 40_000_000)) else {
+        panic!("connected")
+    };
+    let connection = Connection {
+        address: "198.51.100.9:8333".into(),
+        ..connection
+    };
+    let another = Event::Connected {
+        peer: 1,
+        connection,
+    };
+    add(START + 40_000_000, another);
+    for second in 40..60 {
+        for record in window(START + second * 1_000_000, &[1]) {
+            tally.add(&record);
+        }
+    }
+    let report = Report::of(&tally);
+    let rows = report.blocks.expect("a block").stall_rows;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let address = rows[0].address.as_deref();
+    assert!(
+        address.is_some_and(|address| !address.starts_with("198")),
+        "{rows:?}"
+    );
+    assert_eq!(tally.blocks().last_first(), None);
 }
 
 /// The ids of peers repeat after a restart of the node, which the recorder may not have seen.

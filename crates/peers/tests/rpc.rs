@@ -364,8 +364,9 @@ fn connection_errors_name_the_cause() {
     );
 }
 
-/// A source with one window that knows little about a peer that was connected before.
-struct Probes;
+/// A source with one window that knows little about a peer that was connected before. Holds that
+/// peer's address.
+struct Probes(&'static str);
 
 impl Source for Probes {
     fn abilities(&self) -> &'static str {
@@ -382,7 +383,7 @@ impl Source for Probes {
             let event = Event::Connected {
                 peer,
                 connection: Connection {
-                    address: "192.0.2.0:8333".to_owned(),
+                    address: self.0.to_owned(),
                     kind: ConnectionType::Inbound,
                     network: None,
                     transport: None,
@@ -407,7 +408,8 @@ fn the_rpc_fills_in_what_probes_do_not_know() {
         peers(&[peer(0, 100, json!({}), json!({}))]),
         peers(&[]),
     ];
-    let mut described = Described::new(Box::new(Probes), connect(looks).unwrap());
+    let probes = Box::new(Probes("192.0.2.0:8333"));
+    let mut described = Described::new(probes, connect(looks).unwrap());
     let events = watch(&mut described).unwrap();
     let known = |event: &Event| match event {
         Event::Connected { peer, connection } => Some((
@@ -431,6 +433,29 @@ fn the_rpc_fills_in_what_probes_do_not_know() {
     // It was never seen.
     let events = watch(&mut described).unwrap();
     assert_eq!(events.last(), Some(&Event::Disconnected { peer: 0 }));
+}
+
+/// A node that is too busy to answer is observed further, and one that is another is not.
+#[test]
+fn the_rpc_fails_or_is_of_another_node() {
+    let busy = || http("503 Service Unavailable", "Work queue depth exceeded");
+    let known = || peers(&[peer(0, 100, json!({}), json!({}))]);
+    let looks = vec![known(), busy(), known(), busy(), busy(), busy()];
+    let probes = Box::new(Probes("192.0.2.0:8333"));
+    let mut described = Described::new(probes, connect(looks).unwrap());
+    for events in [2, 3, 2, 2] {
+        assert_eq!(watch(&mut described).unwrap().len(), events);
+    }
+    let error = watch(&mut described).unwrap_err().to_string();
+    assert!(
+        error.contains("does not answer") && error.contains("503"),
+        "{error}"
+    );
+
+    let probes = Box::new(Probes("192.0.2.1:8333"));
+    let mut described = Described::new(probes, connect(vec![known(), known()]).unwrap());
+    let error = watch(&mut described).unwrap_err().to_string();
+    assert!(error.contains("belongs to another node"), "{error}");
 }
 
 #[test]

@@ -20,6 +20,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// What the message says that a user lacks.
+const CAPABILITIES: &str = "CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH";
+
 /// What a probe changes, in bytes: on ARM a whole instruction.
 const PROBE_LEN: usize = if cfg!(target_arch = "aarch64") { 4 } else { 1 };
 
@@ -313,7 +316,7 @@ fn missing_privileges_and_kernel_features_give_one_line() {
         exe.attaches()
     ));
     for (surroundings, expected) in [
-        (nobody, "root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE"),
+        (nobody, CAPABILITIES),
         (hidden("/sys/kernel/btf"), "CONFIG_DEBUG_INFO_BTF"),
         (
             hidden("/sys/bus/event_source/devices"),
@@ -346,18 +349,20 @@ fn the_documented_capabilities_suffice() {
         );
         said(shell(&script), &fake)
     };
-    assert_eq!(with("+sys_admin,+sys_ptrace"), "peers are seen");
-    for too_few in ["+sys_admin", "+sys_ptrace"] {
+    let all = "+sys_admin,+sys_ptrace,+dac_read_search";
+    assert_eq!(with(all), "peers are seen");
+    for too_few in [
+        "+sys_admin,+sys_ptrace",
+        "+sys_admin,+dac_read_search",
+        "+sys_ptrace,+dac_read_search",
+    ] {
         let said = with(too_few);
-        assert!(
-            said.contains("CAP_SYS_ADMIN and CAP_SYS_PTRACE"),
-            "{too_few}: {said}"
-        );
+        assert!(said.contains(CAPABILITIES), "{too_few}: {said}");
     }
     // Enough before July 2025's kernels. On later ones the message names what is missing.
-    let said = with("+bpf,+perfmon,+sys_ptrace");
+    let said = with("+bpf,+perfmon,+sys_ptrace,+dac_read_search");
     assert!(
-        said == "peers are seen" || said.contains("CAP_SYS_ADMIN and CAP_SYS_PTRACE"),
+        said == "peers are seen" || said.contains(CAPABILITIES),
         "{said}"
     );
 }

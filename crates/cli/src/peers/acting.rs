@@ -21,6 +21,8 @@ pub(super) struct Acting {
     log: Option<(File, PathBuf)>,
     /// How to reach the node. `None` in a dry run.
     connect: Option<Connect>,
+    /// The peers that could not be disconnected after the last window, and why. Each is reported once.
+    failed: Vec<(i64, String)>,
     begun: Instant,
 }
 
@@ -40,6 +42,7 @@ impl Acting {
             actor: Actor::new(rules),
             log: log.map(open).transpose()?,
             connect,
+            failed: Vec::new(),
             begun: Instant::now(),
         })
     }
@@ -55,6 +58,7 @@ impl Acting {
         window: (Time, Time),
     ) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
+        let failed_before = std::mem::take(&mut self.failed);
         for action in self.actor.decide(tally, window, self.begun.elapsed()) {
             let what = format!(
                 "peer {} ({}): {}",
@@ -69,8 +73,22 @@ impl Acting {
                 None => format!("dry run: would disconnect {what}"),
                 Some(Ok(())) => format!("disconnected {what}"),
                 Some(Err(error)) => {
-                    if !matches!(error.downcast_ref(), Some(RpcError::Kept { .. })) {
+                    let (is_kept, is_asked) = match error.downcast_ref() {
+                        Some(RpcError::Kept { .. }) => (true, false),
+                        Some(RpcError::Asked(_)) => (false, true),
+                        _ => (false, false),
+                    };
+                    if !is_asked {
+                        self.actor.spare();
+                    }
+                    if !is_kept {
                         self.actor.retry(action.peer);
+                    }
+                    let failed = (action.peer, error.to_string());
+                    let is_repeated = failed_before.contains(&failed);
+                    self.failed.push(failed);
+                    if is_repeated {
+                        continue;
                     }
                     format!("did not disconnect {what}; {error}")
                 }

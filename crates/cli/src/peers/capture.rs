@@ -1,9 +1,15 @@
 //! Reads folders of Bitcoin Core's `-capturemessages`: messages and bytes, but no CPU time.
 
+use crate::terminal::complain;
+use packetlane_files::Name;
 use packetlane_p2p::capture::{CaptureError, RECEIVED_FILE, Reader, SENT_FILE};
 use packetlane_p2p::payload::Version;
 use packetlane_peers::{Connection, ConnectionType, Event, MAX_USER_AGENT, Record, Time, steps};
 use std::path::{Path, PathBuf};
+
+/// Maximum number of blocks that the messages of a capture are about, some 100 MB: they are sorted
+/// in memory. A node of 125 peers sees that many in a month.
+const MAX_STEPS: usize = 500_000;
 
 /// Whether the folder, or a folder in it, contains a capture.
 pub(super) fn is_capture(path: &Path) -> bool {
@@ -78,7 +84,7 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
         },
     });
     // Of all conversations, in order of time.
-    let mut blocks = Vec::new();
+    let (mut blocks, mut dropped) = (Vec::new(), 0_u64);
     let mut ends = Vec::new();
     for (peer, conversation) in peers {
         if let Some(connection) = conversation.connection {
@@ -90,11 +96,14 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
         let _reported_above = each(&conversation.folder, |time, received, name, payload| {
             let message_type = name.to_owned();
             let bytes = payload.len() as u64;
-            let steps = steps(received, name, bytes, payload).into_iter();
-            blocks.extend(steps.map(|(block, step)| Record {
-                time,
-                event: Event::BlockMessage { peer, block, step },
-            }));
+            for (block, step) in steps(received, name, bytes, payload) {
+                if blocks.len() < MAX_STEPS {
+                    let event = Event::BlockMessage { peer, block, step };
+                    blocks.push(Record { time, event });
+                } else {
+                    dropped += 1;
+                }
+            }
             let event = match received {
                 true => Event::Received {
                     peer,
@@ -115,6 +124,13 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
             time: conversation.ends,
             event: Event::Disconnected { peer },
         });
+    }
+    if dropped > 0 {
+        complain(format_args!(
+            "warning: {}: of the messages about blocks, the first {MAX_STEPS} by conversation are \
+             counted, and {dropped} are not",
+            Name(path)
+        ));
     }
     blocks.sort_by_key(|record| record.time);
     blocks.iter().chain(&ends).for_each(&mut to);

@@ -4,6 +4,7 @@ use crate::screen::{Column, Content, Period, age, short};
 use packetlane_p2p::payload::printable;
 use packetlane_peers::hints::{Hint, hints};
 use packetlane_peers::report::StallRow;
+use packetlane_peers::show::printable_json;
 use packetlane_peers::tally::{Peer, Seen, Tally, ThreadCost};
 use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, PeerRow, Time};
 use serde::Serialize;
@@ -99,7 +100,8 @@ impl<'n> Interval<'n> {
 
     /// One line.
     pub(super) fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("figures are plain strings, numbers and lists")
+        let text = serde_json::to_string(self);
+        printable_json(&text.expect("figures are plain strings, numbers and lists"))
     }
 }
 

@@ -318,7 +318,8 @@ impl Live {
         }
         let Some(screen) = &mut self.screen else {
             // Observing costs the node CPU time, so stop if nobody reads the results.
-            return can_print() || self.metrics.is_some() || self.nats.is_some();
+            let is_used = self.metrics.is_some() || self.nats.is_some() || self.acting.is_some();
+            return can_print() || is_used;
         };
         match screen.handle_keys(&self.tally) {
             Ok(should_continue) => self.ended |= !should_continue,

@@ -17,8 +17,8 @@ use std::error::Error;
 
 #[derive(Subcommand)]
 pub(crate) enum Peers {
-    /// Show what each peer of a running node costs. Needs root, or CAP_SYS_ADMIN and
-    /// CAP_SYS_PTRACE; not with --rpc
+    /// Show what each peer of a running node costs. Needs root, or CAP_SYS_ADMIN,
+    /// CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; not with --rpc
     Watch(live::Watch),
     /// Record what each peer of a running node costs, for `report` and `plan`
     Record(live::Recording),

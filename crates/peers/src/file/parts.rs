@@ -137,11 +137,13 @@ impl Parts {
     /// If one cannot be deleted.
     pub(super) fn apply(&mut self, folder: &Folder, limits: Limits) -> io::Result<()> {
         let now = SystemTime::now();
-        while let Some(oldest) = self.parts.front()
-            && self.parts.len() > 1
-        {
-            // A part from the future, after the clock was set back, has no age yet.
-            let age = now.duration_since(oldest.written).unwrap_or_default();
+        while self.parts.len() > 1 {
+            // A part from the future, after the clock was set back, is at least as old as the next.
+            let mut ages = self
+                .parts
+                .iter()
+                .map(|part| now.duration_since(part.written));
+            let age = ages.find_map(Result::ok).unwrap_or_default();
             let is_old = limits.keep.is_some_and(|keep| age > keep);
             let is_large = limits.max_bytes.is_some_and(|most| self.bytes > most);
             if !is_old && !is_large {

@@ -202,8 +202,9 @@ impl fmt::Display for KernelError {
                  {error}); it needs CONFIG_SCHED_INFO; use --rpc"
             ),
             Self::NoPermission => f.write_str(
-                "probes need root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE (before July 2025's \
-                 kernels: CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE); or use --rpc",
+                "probes need root, or CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before \
+                 July 2025's kernels, CAP_BPF and CAP_PERFMON in place of CAP_SYS_ADMIN); or use \
+                 --rpc",
             ),
             Self::Load(error) => write!(
                 f,

@@ -1,6 +1,6 @@
 //! The source that sees everything: probes at the node's tracepoints and at the two functions that
-//! its message thread calls for each peer. Needs root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE. The
-//! node is neither modified nor stopped.
+//! its message thread calls for each peer. Needs root, or CAP_SYS_ADMIN, CAP_SYS_PTRACE and, to read
+//! another user's files in `/proc`, CAP_DAC_READ_SEARCH. The node is neither modified nor stopped.
 //!
 //! Since July 2025 (CVE-2025-38466) the kernel requires CAP_SYS_ADMIN to attach probes to a
 //! program. Before, from Linux 5.8 on, CAP_PERFMON was enough.
@@ -18,7 +18,7 @@ mod perf;
 use crate::block_messages::steps;
 use crate::process::{Process, Thread, stolen_ns, used};
 use crate::record::{
-    Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
+    BlockStep, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
 };
 use crate::source::{Source, SourceError};
 use binary::PlacesError;
@@ -28,7 +28,7 @@ pub use kernel::KernelError;
 use kernel::{Counts, Kernel, VISITS_LEN, Visits, since_boot_ns};
 use numbers::Numbers;
 use packetlane_p2p::payload::BlockHash;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::thread::sleep;
@@ -44,6 +44,11 @@ const RING_BYTES: u32 = 8 << 20;
 /// Maximum number of records between two windows. Of a node's own there are a few in a minute, in
 /// its initial download thousands.
 const MAX_PENDING: usize = 200_000;
+
+/// Maximum number of announcements of blocks from one peer in a minute that are recorded, since a
+/// peer can invent hashes. A node announces a few in an hour, and catches up by `headers` that
+/// announce nothing.
+const MAX_ANNOUNCED: u32 = 120;
 
 /// Minimum number of samples for the cost of the probes outside of calls.
 const MIN_IDLE_GAPS: u64 = 100;
@@ -161,6 +166,9 @@ impl Probes {
                 error: error.into(),
             }
         })?;
+        if !numbers::are_readable(pid) {
+            return Err(ProbesError::Kernel(KernelError::NoPermission));
+        }
         let known = Known {
             sees_additions: places.sees_additions(),
             ..Known::default()
@@ -245,9 +253,9 @@ impl Probes {
     }
 
     /// The calls in the window for each peer. `all` are the calls over the lifetime of each object.
-    fn calls(&mut self, all: Vec<(u64, Visits)>) -> Result<Vec<Event>, SourceError> {
+    fn calls(&mut self, mut all: Vec<(u64, Visits)>) -> Result<Vec<Event>, SourceError> {
         let pid = self.process.pid();
-        let mut events = Vec::new();
+        let (mut events, mut gone) = (Vec::new(), BTreeSet::new());
         for &(object, visits) in &all {
             if visits.peer >= 0 {
                 self.known.numbers.learned(object, visits.peer);
@@ -262,8 +270,17 @@ impl Probes {
                     self.kernel.name(object, peer).map_err(SourceError::new)?;
                 }
             }
+            // A connected peer is visited at every wake-up: this one has left, unseen.
+            if peer.is_none() && new.count() == 0 {
+                gone.insert(object);
+            }
             events.extend(peer.and_then(|peer| calls(peer, new)));
         }
+        for object in &gone {
+            // Fails if the kernel's program has removed it just now.
+            let _ = self.kernel.forget(*object);
+        }
+        all.retain(|(object, _)| !gone.contains(object));
         self.known.before = all.into_iter().collect();
         Ok(events)
     }
@@ -463,6 +480,8 @@ struct Known {
     numbers: Numbers,
     /// Whether the programs tell messages that add a transaction or a block from others.
     sees_additions: bool,
+    /// The minute of a peer's last announcement of a block, and their number in it.
+    announced: BTreeMap<i64, (Time, u32)>,
     /// Calls by object at the start of the window.
     before: BTreeMap<u64, Visits>,
     /// Number of calls in the window so far.
@@ -489,6 +508,7 @@ impl Known {
             (3, CONNECTION_LEN) => self.connected(peer, flag.then_some(time), fields),
             (4, CONNECTION_LEN) => {
                 self.peers.remove(&peer);
+                self.announced.remove(&peer);
                 self.numbers.forget(peer);
                 fields.bytes(CONNECTION_LEN - VISITS_LEN - 8 - 24);
                 let object = fields.u64();
@@ -502,7 +522,9 @@ impl Known {
             (5, VERSION_LEN) => self.version(peer, fields),
             (6, BLOCK_LEN) => {
                 let (bytes, message_type) = (fields.u64(), fields.text(16));
-                let blocks = steps(flag, &message_type, bytes, fields.0).into_iter();
+                let mut steps = steps(flag, &message_type, bytes, fields.0);
+                steps.retain(|(_, step)| self.is_within_limit(peer, time, *step));
+                let blocks = steps.into_iter();
                 blocks
                     .map(|(block, step)| Event::BlockMessage { peer, block, step })
                     .collect()
@@ -522,6 +544,25 @@ impl Known {
         };
         let record = |event| Record { time, event };
         events.into_iter().map(record).collect()
+    }
+
+    /// Whether a message about a block is within [`MAX_ANNOUNCED`]. Requests, `block` and `blocktxn` are
+    /// not limited.
+    fn is_within_limit(&mut self, peer: i64, time: Time, step: BlockStep) -> bool {
+        const MINUTE: Time = 60_000_000;
+        if !matches!(
+            step,
+            BlockStep::Inv | BlockStep::Headers | BlockStep::Compact
+        ) {
+            return true;
+        }
+        let minute = time / MINUTE;
+        let (last, count) = self.announced.entry(peer).or_default();
+        if *last != minute {
+            (*last, *count) = (minute, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= MAX_ANNOUNCED
     }
 
     /// A message. `flag` is set for an `inv` with which the node announces transactions, and for a
@@ -574,7 +615,9 @@ impl Known {
     fn version(&mut self, peer: i64, mut fields: Fields<'_>) -> Vec<Event> {
         let bytes = fields.u64();
         let flags = fields.bytes(8);
-        let Some(connection) = self.peers.get_mut(&peer) else {
+        // A node ignores all but the first.
+        let first = |connection: &&mut Connection| connection.user_agent.is_none();
+        let Some(connection) = self.peers.get_mut(&peer).filter(first) else {
             return Vec::new();
         };
         connection.relay = relay_flag(bytes, flags[0], flags[1]);
@@ -618,5 +661,78 @@ fn relay_flag(bytes: u64, user_agent_len: u8, last_byte: u8) -> Option<bool> {
     match bytes.checked_sub(BEFORE + u64::from(user_agent_len) + 4)? {
         0 => Some(true),
         _ => Some(last_byte != 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOCK: Clock = Clock { boot: 0 };
+
+    /// An event: kind, peer and the rest.
+    fn event(kind: u32, flag: u32, ns: u64, peer: u64, rest: &[&[u8]]) -> Vec<u8> {
+        let head = [&kind.to_ne_bytes()[..], &flag.to_ne_bytes()];
+        let head = [&head.concat()[..], &ns.to_ne_bytes(), &peer.to_ne_bytes()];
+        [head.concat(), rest.concat()].concat()
+    }
+
+    fn inbound(known: &mut Known, peer: i64) {
+        let connection = Connection {
+            address: "192.0.2.1:8333".to_owned(),
+            kind: ConnectionType::Inbound,
+            network: None,
+            transport: None,
+            relay: None,
+            user_agent: None,
+            since: None,
+        };
+        known.peers.insert(peer, connection);
+    }
+
+    /// A node ignores further ones, so they change nothing.
+    #[test]
+    fn only_the_first_version_counts() {
+        let mut known = Known::default();
+        inbound(&mut known, 1);
+        let version = |agent: &[u8]| {
+            let mut text = [0; USER_AGENT_LEN];
+            text[..agent.len()].copy_from_slice(agent);
+            let bytes = (81 + 4 + 5 + 1_u64).to_ne_bytes();
+            event(5, 0, 0, 1, &[&bytes, &[5, 1, 0, 0, 0, 0, 0, 0], &text])
+        };
+        let mut seen = |agent: &[u8]| {
+            let records = known.records(&version(agent), CLOCK).into_iter();
+            let agent = |record: Record| match record.event {
+                Event::Connected { connection, .. } => connection.user_agent,
+                _ => None,
+            };
+            records.map(agent).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(b"/a:1/"), [Some("/a:1/".to_owned())]);
+        assert_eq!(seen(b"/b:2/"), []);
+    }
+
+    /// A peer can invent hashes, but not fill the disk with them.
+    #[test]
+    fn announcements_are_limited() {
+        const MINUTE_NS: u64 = 60_000_000_000;
+        let mut known = Known::default();
+        let mut blocks = |received: u32, message_type: &str, minute: u64, peer: u64| {
+            let mut name = [0; 16];
+            name[..message_type.len()].copy_from_slice(message_type.as_bytes());
+            let entry = [&2_u32.to_le_bytes()[..], &[7; 32]].concat();
+            let mut start = [&[18][..], &entry.repeat(18)].concat();
+            start.resize(BLOCK_START_LEN, 0);
+            let bytes = (1 + 36 * 18_u64).to_ne_bytes();
+            let ns = minute * MINUTE_NS;
+            let event = event(6, received, ns, peer, &[&bytes, &name, &start]);
+            known.records(&event, CLOCK).len()
+        };
+        let counts: Vec<_> = (0..8).map(|_| blocks(1, "inv", 5, 1)).collect();
+        assert_eq!(counts, [18, 18, 18, 18, 18, 18, 12, 0]);
+        assert_eq!(blocks(1, "inv", 5, 2), 18);
+        assert_eq!(blocks(0, "getdata", 5, 1), 18);
+        assert_eq!(blocks(1, "inv", 6, 1), 18);
     }
 }

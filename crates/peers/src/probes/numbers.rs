@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 /// How much of an object is searched, in bytes.
@@ -17,6 +18,15 @@ const WITNESSES: usize = 3;
 
 /// A value that exceeds all known ids by more than this is not an id.
 const MAX_AHEAD: i64 = 100_000;
+
+/// Whether this process may read them from the memory of process `pid`.
+pub(super) fn are_readable(pid: u32) -> bool {
+    memory(pid).is_ok()
+}
+
+fn memory(pid: u32) -> io::Result<File> {
+    File::open(format!("/proc/{pid}/mem"))
+}
 
 /// Peer ids by the addresses of their objects.
 #[derive(Debug, Default)]
@@ -45,7 +55,7 @@ impl Numbers {
     /// Reads the id of the peer with this object from the memory of process `pid`. `None` if the
     /// offset is not known yet or the value there cannot be an id.
     pub(super) fn read(&mut self, pid: u32, object: u64) -> Option<i64> {
-        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+        let memory = memory(pid).ok()?;
         if self.offset.is_none() {
             self.offset = self.find(&memory);
         }

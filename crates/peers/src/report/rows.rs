@@ -322,7 +322,12 @@ impl StallRow {
         let address =
             |(_, peer): (i64, &Peer)| peer.connection.as_ref().map(|known| known.address.clone());
         let mut all = tally.peers().chain(tally.left());
-        let found = all.find(|(number, _)| *number == stall.peer);
+        // Ids repeat after a restart of the node.
+        let found = all.find(|(number, peer)| {
+            *number == stall.peer
+                && peer.since <= stall.since
+                && peer.gone().is_none_or(|gone| gone >= stall.since)
+        });
         Self {
             peer: stall.peer,
             address: found.and_then(address),

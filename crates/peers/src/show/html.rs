@@ -349,7 +349,8 @@ fn hints(out: &mut String, report: &Report) -> std::fmt::Result {
     if hints.is_empty() {
         return Ok(());
     }
-    writeln!(out, "<h2>What would help</h2>")?;
+    let about = escape(tables::ABOUT_HINTS);
+    writeln!(out, "<h2>What would help</h2>\n<p>{about}</p>")?;
     for [reason, loses, command] in hints {
         writeln!(
             out,

@@ -5,8 +5,8 @@ pub mod html;
 mod tables;
 pub mod text;
 
-pub use crate::format::time;
 use crate::format::{bytes, digits};
+pub use crate::format::{printable_json, time};
 use crate::report::{Report, Short, SlotRow};
 use packetlane_files::printable;
 
@@ -69,7 +69,7 @@ fn sentences(report: &Report) -> Vec<String> {
                       record with probes to get them."
                 .into(),
         }),
-        (Some(together), Some(thread)) => {
+        (Some(together), Some(thread)) if thread.us_per_second > 0.0 => {
             said.push(format!(
                 "All peers together took {} of CPU per second; the worst {} took {} per second.",
                 time(together.mean),
@@ -89,12 +89,11 @@ fn sentences(report: &Report) -> Vec<String> {
                 per_cent(share),
                 time(thread.probes_us_per_second),
                 per_cent(
-                    thread.probes_us_per_second * report.observed_share
-                        / thread.us_per_second.max(f64::MIN_POSITIVE)
+                    thread.probes_us_per_second * report.observed_share / thread.us_per_second
                 ),
             ));
         }
-        (Some(together), None) => said.push(format!(
+        (Some(together), _) => said.push(format!(
             "All peers together took {} of CPU per second. The message thread's own time was not \
              recorded, so this sum cannot be checked against it.",
             time(together.mean),

@@ -370,6 +370,10 @@ fn short(hash: &str) -> String {
 }
 
 /// The hints as lines: reason, losses, command.
+/// What [`hints`] are about.
+pub(super) const ABOUT_HINTS: &str = "Of the peers that were connected at the end of the recording. \
+    After a restart of the node, an id is another peer's.";
+
 pub(super) fn hints(report: &Report) -> Vec<[String; 3]> {
     let line = |hint: &crate::hints::Hint| {
         let peers: Vec<String> = hint.peers.iter().map(ToString::to_string).collect();

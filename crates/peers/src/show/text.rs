@@ -34,7 +34,7 @@ fn hints(out: &mut String, report: &Report) {
     if hints.is_empty() {
         return;
     }
-    let _ = writeln!(out, "\nWhat would help");
+    let _ = writeln!(out, "\nWhat would help\n{}", tables::ABOUT_HINTS);
     for [reason, loses, command] in hints {
         let _ = writeln!(out, "{}", printable(&reason));
         let _ = writeln!(out, "  would be lost: {}", printable(&loses));

@@ -125,8 +125,8 @@ pub struct Seen {
     /// The part of `processed` of the types [`ONCE`](super::ONCE).
     pub once_processed: Calls,
     /// The part of `processed` that the node needed from some peer: transactions that it accepted,
-    /// blocks that it asked for or that extended its chain, and headers that synchronize. Where the source does not say whether
-    /// anything was accepted, all of `once_processed`.
+    /// blocks that it asked for or that extended its chain, and headers that synchronize. Where the
+    /// source does not say whether anything was accepted, all of `once_processed`.
     pub useful: Calls,
     /// Transactions from it that were accepted, as far as the source says so.
     pub transactions: u64,
@@ -191,6 +191,8 @@ pub struct Peer {
     pub(super) types: BTreeMap<u16, Calls>,
     /// What it has given for blocks, once it has left. See [`Blocks::given`](crate::blocks::Blocks::given) before.
     pub(super) given: Given,
+    /// Long `headers` from it.
+    pub(super) synchronized: u64,
     /// Sum over the current window.
     pub(super) open: Seen,
     pub(super) gone: Option<Time>,
