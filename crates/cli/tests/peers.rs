@@ -456,12 +456,14 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
     assert!(text(&["report", &path]).contains("type1"));
     let second = format!("{path}/000002.parquet");
     fs::write(&second, "damaged").expect("written");
+    let alone = dir.at("alone.parquet");
+    fs::write(&alone, "damaged").expect("written");
     let json = dir.at("report.json");
     for arguments in [
         &["report", &path][..],
         &["report", &path, "--json", &json],
         // Whatever other files there are.
-        &["report", &second, &path, CAPTURE],
+        &["report", &alone, &path, CAPTURE],
         &[
             "plan",
             &path,
@@ -481,10 +483,9 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
             "{errors}"
         );
         for line in damaged {
-            assert!(
-                line.starts_with(&format!("{second}: not an intact")),
-                "{errors}"
-            );
+            let (file, what) = line.split_once(": ").expect("a file");
+            assert!([&second, &alone].contains(&&file.to_owned()), "{errors}");
+            assert!(what.starts_with("not an intact"), "{errors}");
         }
         let said = String::from_utf8(output.stdout).expect("UTF-8");
         if arguments[0] == "plan" {
@@ -645,6 +646,32 @@ fn by_rpc(arguments: &[&str], address: &str) -> Command {
     command
 }
 
+/// What is given twice would count twice.
+#[test]
+fn a_file_is_given_twice() {
+    let dir = TempDir::new("twice");
+    let path = dir.recording("a.parquet", 2);
+    let part = format!("{path}/000001.parquet");
+    let same = dir.at("same");
+    for (arguments, expected) in [
+        (&["report", &path, &path][..], "given twice"),
+        (&["report", &part, &path], "given twice"),
+        (&["plan", &path, &part], "given twice"),
+        (
+            &["report", &path, "--html", &same, "--json", &same],
+            "the same file",
+        ),
+    ] {
+        let output = peers(arguments);
+        let errors = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(!output.status.success());
+        assert!(errors.contains(expected), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+    // To compare a recording with itself is odd, but right.
+    assert!(text(&["report", &path, "--against", &path]).contains("Compared"));
+}
+
 #[test]
 fn watch_by_rpc() {
     let output = by_rpc(&["watch", "--for", "0.5"], &rpc(10))
@@ -666,7 +693,7 @@ fn watch_by_rpc() {
     );
     assert_eq!(cells[6..11], ["-"; 5], "{said}");
     assert!(
-        said.contains("1 peers: received ") && !said.contains("msg/s,"),
+        said.contains("1 peer: received ") && !said.contains("msg/s,"),
         "{said}"
     );
     assert!(!said.contains("no peer's"), "{said}");
@@ -674,7 +701,7 @@ fn watch_by_rpc() {
     // The node stops: the figures up to then remain.
     let output = by_rpc(&["watch"], &rpc(2)).output().expect("the command");
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 peers"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 peer: "));
     let errors = String::from_utf8_lossy(&output.stderr);
     let last = errors.lines().last().expect("an error");
     assert!(last.contains("does not answer"), "{errors}");

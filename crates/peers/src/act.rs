@@ -111,6 +111,9 @@ pub struct Actor {
     acted: VecDeque<Duration>,
     /// The number of windows at the last decision.
     windows: u64,
+    /// When the last window began, and how long that was after the one before.
+    last: Option<Time>,
+    pause: Time,
 }
 
 /// The cost of a peer over the time of the rule.
@@ -138,7 +141,24 @@ impl Actor {
             peers: BTreeMap::new(),
             acted: VecDeque::new(),
             windows: 0,
+            last: None,
+            pause: 0,
         }
+    }
+
+    /// Why no peer can be chosen: the windows are too far apart. `None` if that is not so.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<String> {
+        let over = self.rules.minutes * MINUTE as f64;
+        let most = over / (LEAST_PARTS - 1) as f64;
+        (self.pause as f64 > most).then(|| {
+            format!(
+                "no peer can be chosen while windows are {:.1} s apart: a rule over {} min needs \
+                 {LEAST_PARTS} of them",
+                self.pause as f64 / 1e6,
+                self.rules.minutes,
+            )
+        })
     }
 
     /// Chooses a peer again that was not disconnected. Its last choice counts within the hour.
@@ -167,6 +187,8 @@ impl Actor {
         if std::mem::replace(&mut self.windows, tally.windows()) == tally.windows() {
             return Vec::new();
         }
+        let last = self.last.replace(start).unwrap_or(start);
+        self.pause = start.saturating_sub(last);
         let over = (self.rules.minutes * MINUTE as f64) as Time;
         let mut wanted = Vec::new();
         let mut peers = BTreeMap::new();
@@ -226,7 +248,7 @@ impl Actor {
             peer: number,
             address: costs.address.clone(),
             reason: format!(
-                "{us:.0} us/s over {} minutes beyond the transactions and blocks that the \
+                "{us:.0} us/s over {} min beyond the transactions and blocks that the \
                  node took, more than {}",
                 self.rules.minutes, self.rules.cost_us
             ),
@@ -427,6 +449,9 @@ mod tests {
         for minute in 0..20 {
             let second = 61 * minute;
             assert_eq!(decide(&mut actor, &mut tally, second, &COSTLY), [0; 0]);
+            assert_eq!(actor.obstacle().is_some(), minute > 0);
         }
+        decide(&mut actor, &mut tally, 61 * 19 + 5, &COSTLY);
+        assert_eq!(actor.obstacle(), None);
     }
 }

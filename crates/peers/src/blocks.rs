@@ -110,8 +110,6 @@ impl Block {
 pub struct Stall {
     /// The block.
     pub block: BlockHash,
-    /// Its height, if it is connected by now.
-    pub height: Option<u64>,
     /// The node's id of the peer.
     pub peer: i64,
     /// When the node asked, or the peer answered another request after that.
@@ -188,7 +186,13 @@ impl Blocks {
         &self.sums
     }
 
-    /// The blocks that the node wanted, the latest first.
+    /// What is known about a block.
+    #[must_use]
+    pub fn get(&self, hash: BlockHash) -> Option<&Block> {
+        self.known.get(&hash)
+    }
+
+    /// The blocks that the node wanted, the latest request first.
     pub fn latest(&self) -> impl Iterator<Item = (BlockHash, &Block)> {
         let wanted = self.wanted.iter().rev();
         wanted.filter_map(|hash| Some((*hash, self.known.get(hash)?)))
@@ -235,7 +239,6 @@ impl Blocks {
             let since = open.next()?.by.time.max(given.last_answer);
             (now.saturating_sub(since) >= STALL).then_some(Stall {
                 block: *hash,
-                height: None,
                 peer,
                 since,
                 ended: None,
@@ -410,7 +413,6 @@ impl Blocks {
         let Some(block) = self.known.get_mut(&hash) else {
             return ended;
         };
-        let height = block.height;
         for request in &mut block.requests {
             if request.ended.is_none() && which(&request.by) {
                 request.ended = Some(time);
@@ -443,7 +445,6 @@ impl Blocks {
             }
             self.stalls.push_back(Stall {
                 block: hash,
-                height,
                 peer: by.peer,
                 since,
                 ended: Some(time),
@@ -474,7 +475,6 @@ impl Blocks {
             block.delivered = Some(compact);
         }
         self.credit(hash);
-        // A height is known from here on.
         let _ = self.end(hash, time, |_| true);
         let block = self.known.get(&hash)?;
         let sums = &mut self.sums;
@@ -701,8 +701,9 @@ mod tests {
         }
         connect(&mut blocks, 3, 172);
         assert_eq!(blocks.given(4).expect("known").stalls, 1);
+        let stall = blocks.stalls().last().expect("a stall");
         assert_eq!(
-            blocks.stalls().last().and_then(|stall| stall.height),
+            blocks.get(stall.block).and_then(|block| block.height),
             Some(3)
         );
     }

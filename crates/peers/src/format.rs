@@ -1,5 +1,6 @@
 //! Figures as text.
 
+use crate::record::Time;
 use std::fmt::Write as _;
 
 /// Replaces all characters of a JSON text that are not printable ASCII, as its strings may contain a
@@ -41,6 +42,13 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
+/// Formats a number of things: `what` is their singular.
+#[must_use]
+pub fn plural(count: u64, what: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{ending}")
+}
+
 /// Formats a number of bytes.
 pub(crate) fn bytes(bytes: f64) -> String {
     match bytes {
@@ -50,9 +58,53 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
 }
 
+/// Formats a time, in microseconds since 1970, to the minute (UTC).
+pub(crate) fn minute(time: Time) -> String {
+    let minutes = time / 60_000_000;
+    let (day, minute) = (minutes / 1440, minutes % 1440);
+    format!("{} {:02}:{:02}", date(day), minute / 60, minute % 60)
+}
+
+/// The date of a day, from its number since 1970, in the Gregorian calendar.
+pub(crate) fn date(number: u64) -> String {
+    // Years that begin in March, so that a leap day is the last day of its year. Eras of 400 years
+    // have 146,097 days; 1 March of the year 0 is 719,468 days before 1970.
+    let number = number.saturating_add(719_468);
+    let (era, day) = (number / 146_097, number % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, carry) = match month {
+        0..10 => (month + 3, 0),
+        _ => (month - 9, 1),
+    };
+    format!("{:04}-{month:02}-{day:02}", 400 * era + year + carry)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates() {
+        for (number, expected) in [
+            (0, "1970-01-01"),
+            (58, "1970-02-28"),
+            (59, "1970-03-01"),
+            (789, "1972-02-29"),
+            (10_956, "1999-12-31"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (20_777, "2026-11-20"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
+            (106_751_991, "294247-01-10"),
+        ] {
+            assert_eq!(date(number), expected);
+        }
+        assert_eq!(minute(1_790_000_000_000_000), "2026-09-21 14:13");
+    }
 
     #[test]
     fn json_controls_no_terminal() {

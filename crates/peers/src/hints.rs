@@ -19,11 +19,11 @@ pub const FACTOR: f64 = 5.0;
 /// means are 84 to 662.
 pub const LEAST_US: f64 = 1000.0;
 
-/// How long a peer must have been observed, in microseconds: ten windows of the default length.
-pub const LEAST_OBSERVED: u64 = 5_000_000;
+/// How long a peer must have been observed, in microseconds: five windows of the default length.
+pub const LEAST_OBSERVED: u64 = 2_500_000;
 
 /// The fewest windows in which it must have been observed: the sampling error needs some.
-pub const LEAST_WINDOWS: u64 = 10;
+pub const LEAST_WINDOWS: u64 = 5;
 
 /// Maximum number of hints.
 pub const MAX_HINTS: usize = 20;

@@ -25,7 +25,7 @@
 //! λ is the rate that explains the recorded wake-ups, times the ratio of planned to recorded
 //! messages.
 
-use crate::format::{printable_json, time};
+use crate::format::{plural, printable_json, time};
 use crate::machine::{Slowdown, Work};
 use crate::published;
 use crate::tally::{Messages, ONCE, Slot, SlotCost, Tally};
@@ -501,6 +501,13 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
         time(seconds * 1e6),
         observed * 100.0
     )];
+    if tally.untimed() > 0 {
+        notes.push(format!(
+            "too low: of {}, {} have no CPU times, as no probes were attached",
+            plural(tally.windows(), "window"),
+            tally.untimed()
+        ));
+    }
     let costs = recorded
         .iter()
         .filter_map(|(slot, cost)| Some((*slot, Costs::of(cost, observed)?)));

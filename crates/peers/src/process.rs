@@ -63,8 +63,8 @@ impl fmt::Display for ProcessError {
         match self {
             Self::None => write!(
                 f,
-                "no node is running on this machine (no process named {}); pass --pid PID",
-                PROGRAMS.join(", ")
+                "no node is running on this machine: no process is named {}",
+                PROGRAMS.join(" or ")
             ),
             Self::Several { nodes, more } => {
                 write!(f, "several nodes are running: {}", nodes.join("; "))?;
@@ -107,6 +107,9 @@ impl Process {
             .filter(|pid| is_node(*pid))
             .collect();
         pids.sort_unstable();
+        // With -daemon, the process that was started forks the node, and ends when that runs.
+        let parents: Vec<_> = pids.iter().filter_map(|pid| parent(*pid)).collect();
+        pids.retain(|pid| !parents.contains(pid));
         match pids[..] {
             [] => Err(ProcessError::None),
             [pid] => Self::with_pid(pid),
@@ -270,15 +273,25 @@ fn user(uid: &str) -> String {
     )
 }
 
+/// The process that started it.
+fn parent(pid: u32) -> Option<u32> {
+    stat(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The fields of `/proc/PID/stat` after the name, which may itself contain spaces and parentheses.
+fn stat(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.to_owned())
+}
+
 /// Start time of a process in ticks since boot. `None` if it has ended or is about to.
 fn started(pid: u32) -> Option<u64> {
     /// The kernel's flag of a thread that exits. A process keeps it until its parent has waited
     /// for it.
     const PF_EXITING: u64 = 4;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may itself contain spaces and parentheses. The flags are field 7
-    // after it, and the start time field 20.
-    let (_, fields) = stat.rsplit_once(')')?;
+    let fields = stat(pid)?;
+    // The flags are field 7, and the start time field 20.
     let mut fields = fields.split_ascii_whitespace();
     let flags: u64 = fields.nth(6)?.parse().ok()?;
     let started = fields.nth(12)?.parse().ok()?;
@@ -288,6 +301,8 @@ fn started(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
     use std::thread::sleep;
     use std::time::{Duration, Instant};
 
@@ -321,13 +336,45 @@ mod tests {
         ));
     }
 
+    /// With -daemon, a node is the child of a process with the same program.
+    #[test]
+    fn the_parent_of_a_node_is_none() {
+        let folder = std::env::temp_dir().join(format!("packetlane-fork-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let program = folder.join("bitcoind");
+        fs::copy("/bin/sh", &program).unwrap();
+        let child = "echo $$; while kill -0 $PPID 2>/dev/null; do sleep 0.05; done";
+        let mut parent = Command::new(&program)
+            .args(["-c", "\"$0\" -c \"$1\" & wait"])
+            .args([program.as_os_str(), child.as_ref()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut child = String::new();
+        let mut output = BufReader::new(parent.stdout.take().unwrap());
+        output.read_line(&mut child).unwrap();
+        // Other nodes may run here.
+        let (nodes, more) = match Process::find() {
+            Ok(process) => (vec![process.describe()], 0),
+            Err(ProcessError::Several { nodes, more }) => (nodes, more),
+            Err(error) => panic!("{error}"),
+        };
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let has = |pid: &str| {
+            nodes
+                .iter()
+                .any(|node| node.starts_with(&format!("process {pid},")))
+        };
+        assert!(more > 0 || has(child.trim()), "{nodes:?} {child}");
+        assert!(!has(&parent.id().to_string()), "{nodes:?}");
+    }
+
     /// A process has ended although its parent has not yet waited for it.
     #[test]
     fn a_zombie() {
-        let mut child = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let process = Process::with_pid(child.id()).unwrap();
         process.threads().unwrap();
         drop(child.stdin.take());

@@ -159,6 +159,7 @@ impl Report {
                 0 => 0.0,
                 windows => seconds / windows as f64,
             },
+            untimed_windows: tally.untimed(),
             lost: tally.lost(),
             stolen: tally.stolen(),
             counted,

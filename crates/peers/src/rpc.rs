@@ -249,6 +249,12 @@ impl fmt::Display for RpcError {
                 }
                 f.write_str("; pass --rpc-cookie FILE or --rpc-user NAME")
             }
+            Self::Cookie { path, error } if error.kind() == io::ErrorKind::NotFound => write!(
+                f,
+                "no cookie file {}: the node does not run, or it is elsewhere: pass --rpc-cookie \
+                 FILE or --rpc-user NAME",
+                Name(path)
+            ),
             Self::Cookie { path, error } => write!(
                 f,
                 "cannot read the node's cookie {}: {error}; pass --rpc-cookie FILE or --rpc-user \

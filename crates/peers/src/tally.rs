@@ -233,8 +233,13 @@ pub struct Tally {
     /// Time from the first to the last window, summed over recordings, in seconds.
     span: f64,
     observed: f64,
+    /// Length of the last window.
+    latest: f64,
     begun: Option<Time>,
     windows: u64,
+    /// Windows without CPU times of peers; and whether the current one has some.
+    untimed: u64,
+    open_timed: bool,
     lost: u64,
     stolen_ns: u64,
     timed: bool,
@@ -358,6 +363,7 @@ impl Tally {
                 sending,
             } => {
                 self.timed = true;
+                self.open_timed = true;
                 if let Some(peer) = self.peer(*peer, time) {
                     add_calls(&mut peer.open.receiving, *receiving);
                     add_calls(&mut peer.open.sending, *sending);
@@ -371,6 +377,7 @@ impl Tally {
                 }
             }
             Event::Loop { cpu_ns } => {
+                self.open_timed = true;
                 self.open_loop_ns = self.open_loop_ns.saturating_add(*cpu_ns);
             }
             Event::Window {
@@ -579,6 +586,12 @@ impl Tally {
         self.observed
     }
 
+    /// Length of the last window, in seconds.
+    #[must_use]
+    pub fn latest(&self) -> f64 {
+        self.latest
+    }
+
     /// Share of the time that was observed, from 0 to 1. Below 1 if the source sampled.
     #[must_use]
     pub fn observed_share(&self) -> f64 {
@@ -594,6 +607,13 @@ impl Tally {
     #[must_use]
     pub fn windows(&self) -> u64 {
         self.windows
+    }
+
+    /// Windows without CPU times of peers, from a source that does not measure them. They count as
+    /// windows in which no peer cost anything.
+    #[must_use]
+    pub fn untimed(&self) -> u64 {
+        self.untimed
     }
 
     /// Events that the source lost.
@@ -811,7 +831,9 @@ impl Tally {
         }
         let length = (end - start) as f64 / SECOND;
         self.windows += 1;
+        self.untimed += u64::from(!std::mem::take(&mut self.open_timed));
         self.observed += length;
+        self.latest = length;
         // The span of a recording includes the time between its windows.
         let before = self.begun.map_or(start, |before| before.min(end));
         let span = (end - before.min(start)) as f64 / SECOND;

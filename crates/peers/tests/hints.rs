@@ -298,7 +298,6 @@ fn a_report_has_a_row_for_each_peer_and_compares() {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
     let origin = html::Origin {
-        date: String::new(),
         command: String::new(),
         files: Vec::new(),
     };

@@ -332,6 +332,26 @@ fn a_clock_that_is_set_back() {
     assert_eq!(left.cpu.per_second(), 2e6);
 }
 
+/// Windows of a source that does not measure CPU time make all CPU times too low: a report says so.
+#[test]
+fn windows_without_cpu_times() {
+    let mut tally = Tally::new();
+    for second in 0..4 {
+        for record in window(START + second * 1_000_000, &[1]) {
+            if second % 2 == 0 || !matches!(record.event, Event::Calls { .. }) {
+                tally.add(&record);
+            }
+        }
+    }
+    assert_eq!(tally.untimed(), 2);
+    let said = text::render(&Report::of(&tally));
+    assert!(said.contains("Of 4 windows, 2 have no CPU times"), "{said}");
+    assert!(
+        said.contains("Recorded from 2026-09-21 14:13 to 2026-09-21 14:13 UTC."),
+        "{said}"
+    );
+}
+
 /// Peers can invent types of messages, but not hide the known ones.
 #[test]
 fn invented_types_do_not_hide_others() {
@@ -682,7 +702,6 @@ fn figures_by_day() {
     assert!((second.block_seconds.unwrap() - 2.0).abs() < 0.02);
     assert_eq!(first.block_seconds, None);
     let origin = html::Origin {
-        date: String::new(),
         command: String::new(),
         files: Vec::new(),
     };

@@ -476,7 +476,6 @@ fn a_report_has_tables_and_pictures() {
     }
     assert!(text.lines().all(|line| line.len() < 320));
     let origin = packetlane_peers::show::html::Origin {
-        date: "2026-11-22T21:00:00Z".into(),
         command: "packetlane peers report <a>.parquet".into(),
         files: vec!["a.parquet".into()],
     };

@@ -244,7 +244,6 @@ fn a_tally_without_counts() {
     let cells: Vec<&str> = row.split_ascii_whitespace().collect();
     assert_eq!(cells[2..5], ["1", "-", "-"], "{row}");
     let origin = Origin {
-        date: String::new(),
         command: String::new(),
         files: Vec::new(),
     };

@@ -23,6 +23,8 @@ pub(super) struct Acting {
     connect: Option<Connect>,
     /// The peers that could not be disconnected after the last window, and why. Each is reported once.
     failed: Vec<(i64, String)>,
+    /// Whether it was said that windows are too far apart.
+    is_warned: bool,
     begun: Instant,
 }
 
@@ -43,6 +45,7 @@ impl Acting {
             log: log.map(open).transpose()?,
             connect,
             failed: Vec::new(),
+            is_warned: false,
             begun: Instant::now(),
         })
     }
@@ -95,6 +98,12 @@ impl Acting {
             };
             self.log(window.1, &text)?;
             done.push(text);
+        }
+        if let Some(obstacle) = self.actor.obstacle().filter(|_| !self.is_warned) {
+            self.is_warned = true;
+            done.push(format!(
+                "warning: --act: {obstacle}; see --all, --every and --cost"
+            ));
         }
         Ok(done)
     }

@@ -4,8 +4,8 @@ use crate::screen::{Column, Content, Period, age, short};
 use packetlane_p2p::payload::printable;
 use packetlane_peers::hints::{Hint, hints};
 use packetlane_peers::report::StallRow;
-use packetlane_peers::show::printable_json;
-use packetlane_peers::tally::{Peer, Seen, Tally, ThreadCost};
+use packetlane_peers::show::{plural, printable_json};
+use packetlane_peers::tally::{Messages, Peer, Seen, Tally, ThreadCost};
 use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, PeerRow, Time};
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -114,10 +114,14 @@ pub(super) struct Figures {
     windows: u64,
     observed_share: f64,
     lost: u64,
+    /// Messages and bytes of all connected peers. A peer's own rates cover the time that it was
+    /// connected; these cover all of the time.
+    received: Traffic,
+    sent: Traffic,
     /// CPU time of the thread that processes messages: the sum of the next four fields.
     message_thread_ms_per_second: Option<f64>,
-    /// Its CPU time for the listed peers, and for peers that have left. A peer's own rates cover
-    /// the time that it was connected; these cover all of the time.
+    /// Its CPU time for the listed peers, and for peers that have left. These cover all of the time,
+    /// too.
     peers_ms_per_second: Option<f64>,
     left_ms_per_second: Option<f64>,
     /// Its CPU time for the main loop: waiting, waking up and iterating over the peers.
@@ -145,6 +149,14 @@ pub(super) struct Figures {
     /// What could be done about peers that cost much.
     hints: Vec<Hint>,
     pub(super) peers: Vec<PeerRow>,
+}
+
+/// What passes in one direction.
+#[derive(Clone, Copy, Serialize)]
+struct Traffic {
+    /// `None` if the source does not count messages.
+    messages_per_second: Option<f64>,
+    bytes_per_second: f64,
 }
 
 const COLUMNS: [Column<Sort>; 18] = [
@@ -232,11 +244,28 @@ impl Figures {
         let connected_ns: u64 = connected()
             .map(|(_, peer)| seen(peer, period).cpu_ns())
             .sum();
+        let seconds = match period {
+            Period::All => tally.observed(),
+            Period::Latest => tally.latest(),
+        };
+        let traffic = |of: &dyn Fn(&Seen) -> Messages| {
+            let all = connected().map(|(_, peer)| of(seen(peer, period)));
+            let (count, bytes) = all.fold((0, 0), |(count, bytes), one| {
+                (count + one.count, bytes + one.bytes)
+            });
+            let rate = |amount: u64| amount as f64 / seconds.max(1e-6);
+            Traffic {
+                messages_per_second: tally.counted().then(|| rate(count)),
+                bytes_per_second: rate(bytes),
+            }
+        };
         Self {
             observed_seconds: tally.observed(),
             windows: tally.windows(),
             observed_share: tally.observed_share(),
             lost: tally.lost(),
+            received: traffic(&|seen| seen.received),
+            sent: traffic(&|seen| seen.sent),
             message_thread_ms_per_second: run_time(MESSAGE_THREAD),
             peers_ms_per_second: of_thread(&|_| connected_ns as f64),
             left_ms_per_second: of_thread(&|thread| {
@@ -265,28 +294,16 @@ impl Figures {
 
     /// The lines below the table: totals, and time that is not attributed to peers.
     fn summary(&self) -> Vec<String> {
-        // Not `sum`, which returns -0 for no peers.
-        let sum = |of: &dyn Fn(&PeerRow) -> Option<f64>| -> Option<f64> {
-            let mut rates = self.peers.iter().map(of);
-            rates.try_fold(0.0, |sum, rate| Some(sum + rate?))
-        };
-        let each = |name: &str, messages: Option<f64>, bytes: Option<f64>| {
+        let each = |name: &str, all: Traffic| {
+            let messages = all.messages_per_second;
             let messages = messages.map_or_else(String::new, |count| format!("{count:.1} msg/s, "));
-            format!("{name} {messages}{}B/s", short(bytes.unwrap_or(0.0)))
+            format!("{name} {messages}{}B/s", short(all.bytes_per_second))
         };
         let mut lines = vec![format!(
-            "{} peers: {}; {}",
-            self.peers.len(),
-            each(
-                "received",
-                sum(&|row| row.received_per_second),
-                sum(&|row| Some(row.received_bytes_per_second))
-            ),
-            each(
-                "sent",
-                sum(&|row| row.sent_per_second),
-                sum(&|row| Some(row.sent_bytes_per_second))
-            ),
+            "{}: {}; {}",
+            plural(self.peers.len() as u64, "peer"),
+            each("received", self.received),
+            each("sent", self.sent),
         )];
         if let Some(thread) = self.message_thread_ms_per_second {
             let parts = [
@@ -314,25 +331,30 @@ impl Figures {
             ));
         }
         if let Some(probes) = self.probes_ms_per_second {
+            let mean = match self.windows {
+                1 => String::new(),
+                _ => format!(", {:.3} ms/s on average", probes * self.observed_share),
+            };
             lines.push(format!(
-                "probe overhead: {probes:.3} ms/s while attached, {:.3} ms/s on average",
-                probes * self.observed_share
+                "probe overhead: {probes:.3} ms/s while attached{mean}"
             ));
         }
+        // The first window does not show how long the pauses are.
+        let share = match self.windows {
+            1 => String::new(),
+            _ => format!(", {:.1} % of the time", 100.0 * self.observed_share),
+        };
         lines.push(format!(
-            "observed: {:.1} s in {} windows, {:.1} % of the time; {} events lost",
+            "observed since the start: {:.1} s in {}{share}; {} lost",
             self.observed_seconds,
-            self.windows,
-            100.0 * self.observed_share,
-            self.lost,
+            plural(self.windows, "window"),
+            plural(self.lost, "event"),
         ));
         if self.left_peers > 0 {
             lines.push(format!(
-                "{} peers have left: {} B/s{}",
-                self.left_peers,
-                short(self.left_bytes_per_second).trim_end(),
-                self.left_ms_per_second
-                    .map_or_else(String::new, |ms| format!(", {} ms/s", fixed(ms, 3))),
+                "{} left since the start: {}B/s",
+                plural(self.left_peers, "peer"),
+                short(self.left_bytes_per_second),
             ));
         }
         if let Some(blocks) = self.blocks
@@ -374,9 +396,7 @@ impl Figures {
         }
         let more = self.hints.len().saturating_sub(SHOWN);
         if more > 0 {
-            lines.push(format!(
-                "and {more} more peers that cost much: see `peers report`"
-            ));
+            lines.push(format!("and {more} more: see `peers report`"));
         }
         if self.peers.iter().any(|peer| peer.is_older) {
             lines.push("> before an age: connected before the observation, so older".to_owned());
@@ -778,7 +798,7 @@ mod tests {
         });
         let lines = drawn(&tally, &View::new(Sort::Cpu), 130, 8).join("\n");
         assert!(
-            lines.contains("0 peers: received 0.0 msg/s, 0 B/s; sent 0.0 msg/s, 0 B/s"),
+            lines.contains("0 peers: received 0 B/s; sent 0 B/s"),
             "{lines}"
         );
         for (number, text) in [(-0.0004, "0.000"), (-0.0006, "-0.001"), (1.0, "1.000")] {
@@ -835,7 +855,7 @@ mod tests {
         ];
         assert_eq!(cells, expected, "{lines:#?}");
         let below = lines.join("\n");
-        assert!(below.contains("1 peers: received 1500 B/s"), "{below}");
+        assert!(below.contains("1 peer: received 1500 B/s"), "{below}");
         assert!(!below.contains("msg/s,"), "{below}");
     }
 

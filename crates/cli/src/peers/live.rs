@@ -88,12 +88,18 @@ pub(crate) struct Node {
     /// Wait until the node runs, and again whenever it ends
     #[arg(long, conflicts_with = "pid")]
     wait: bool,
-    /// Stop after SECONDS
+    /// Stop after SECONDS from the start of the first observation. With --wait, wait no longer than
+    /// that for a node
     #[arg(long = "for", value_name = "SECONDS", value_parser = crate::args::seconds)]
     end: Option<Duration>,
 }
 
 impl Node {
+    /// Whether the time to stop has not come, if the observation began at `begun`.
+    fn has_time(&self, begun: Instant) -> bool {
+        self.end.is_none_or(|end| begun.elapsed() < end)
+    }
+
     /// Whether probes are used. Only they measure CPU time per peer.
     fn has_probes(&self) -> bool {
         self.rpc.is_none() || self.probes
@@ -107,6 +113,10 @@ fn per_cent(text: &str) -> Result<f64, String> {
         _ => Err("expected a number from 0.1 to 100".to_owned()),
     }
 }
+
+/// The least observed time that is shown in a pipe, in seconds: less is of a window that a signal
+/// ended.
+const LEAST_SHOWN: f64 = 0.05;
 
 /// Default number of peers with metrics of their own.
 const PROMETHEUS_PEERS: usize = 20;
@@ -282,12 +292,18 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
     );
     // Restore the terminal before anything else is printed.
     let Live {
+        tally,
         screen,
         failed,
         nats,
         ..
     } = live.into_inner();
     drop(screen);
+    if ended.is_ok() && tally.observed() < LEAST_SHOWN {
+        complain(format_args!(
+            "nothing was observed: the command ended too early"
+        ));
+    }
     if let Some(nats) = nats {
         nats.finish();
     }
@@ -377,7 +393,7 @@ impl Live {
         match &mut self.screen {
             Some(screen) => screen.show(&self.tally),
             None => {
-                if self.tally.windows() > 0 {
+                if self.tally.observed() >= LEAST_SHOWN {
                     print(format_args!(
                         "{}\n",
                         screen::lines(&self.tally, self.sort, self.rows)
@@ -424,30 +440,26 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     let mut writer = recording.open()?;
     let should_continue = &|| !signal.has_arrived();
     let say = &|text: &str| complain(format_args!("{text}"));
-    let mut watched = match Watched::open(&recording.node, should_continue, say) {
-        Ok(watched) => watched,
-        Err(error) => {
-            drop(writer);
-            // Remove the folder if it is empty and ours.
-            if is_new {
-                let _ = std::fs::remove_dir(&recording.folder);
-            }
-            return Err(error);
+    let opened = Watched::open(&recording.node, should_continue, say);
+    let Ok(Some(mut watched)) = opened else {
+        drop(writer);
+        // Remove the folder if it is empty and ours.
+        if is_new {
+            let _ = std::fs::remove_dir(&recording.folder);
         }
+        return opened.map(drop);
     };
-    let ended = watched.as_mut().map_or(Ok(()), |watched| {
-        watched.each_window(should_continue, say, |records| {
-            for record in records {
-                writer.add(record)?;
-            }
-            let is_window = |record: &Record| matches!(record.event, Event::Window { .. });
-            match records.iter().any(is_window) {
-                true => writer.write_if_due()?,
-                // The node has gone, and the next one may come late.
-                false => writer.flush()?,
-            }
-            Ok(())
-        })
+    let ended = watched.each_window(should_continue, say, |records| {
+        for record in records {
+            writer.add(record)?;
+        }
+        let is_window = |record: &Record| matches!(record.event, Event::Window { .. });
+        match records.iter().any(is_window) {
+            true => writer.write_if_due()?,
+            // The node has gone, and the next one may come late.
+            false => writer.flush()?,
+        }
+        Ok(())
     });
     // Before the probes are detached, which takes a while.
     let records = writer.finish()?;
@@ -487,7 +499,8 @@ impl<'n> Watched<'n> {
         if node.window.is_some() && !node.has_probes() {
             return Err("--window is only for probes; the RPC covers all of the time".into());
         }
-        let source = attach_when_there(node, should_continue, say)?;
+        let begun = Instant::now();
+        let source = attach_when_there(node, &|| should_continue() && node.has_time(begun), say)?;
         Ok(source.map(|source| Self {
             node,
             source,
@@ -509,11 +522,16 @@ impl<'n> Watched<'n> {
         let mut next = begun;
         loop {
             let mut records = Vec::new();
+            let window = match self.node.end {
+                // The RPC covers all of the time, and no more.
+                Some(end) if !self.node.has_probes() => {
+                    self.window.min(end.saturating_sub(begun.elapsed()))
+                }
+                _ => self.window,
+            };
             let watched = self
                 .source
-                .watch(self.window, should_continue, &mut |record| {
-                    records.push(record)
-                });
+                .watch(window, should_continue, &mut |record| records.push(record));
             if self.node.wait {
                 self.connected.note(&records);
             }
@@ -524,7 +542,8 @@ impl<'n> Watched<'n> {
                 }
                 take(&self.connected.leave())?;
                 say(&format!("{error}; waiting for it"));
-                self.source = match attach_when_there(self.node, should_continue, say)? {
+                let has_time = || should_continue() && self.node.has_time(begun);
+                self.source = match attach_when_there(self.node, &has_time, say)? {
                     Some(source) => source,
                     None => return Ok(()),
                 };

@@ -346,18 +346,6 @@ fn blocks(out: &mut String, tally: &Tally) {
             sums.missing as f64,
         ),
         (
-            "packetlane_blocks_took_seconds_sum",
-            "counter",
-            "Time from the first announcement of a block until it was connected.",
-            seconds(sums.took.mean() * sums.took.count() as f64),
-        ),
-        (
-            "packetlane_blocks_took_seconds_count",
-            "counter",
-            "Blocks in packetlane_blocks_took_seconds_sum.",
-            sums.took.count() as f64,
-        ),
-        (
             "packetlane_block_stalls_total",
             "counter",
             "Requests for blocks that were unanswered for more than 10 s, and have ended.",
@@ -378,6 +366,11 @@ fn blocks(out: &mut String, tally: &Tally) {
     ] {
         *out += &metric(name, kind, help, value);
     }
+    let took = "packetlane_blocks_took_seconds";
+    let sum = seconds(sums.took.mean() * sums.took.count() as f64);
+    let help = "Time from the first announcement of a block until it was connected.";
+    *out += &head(took, "summary", help);
+    let _ = writeln!(out, "{took}_sum {sum}\n{took}_count {}", sums.took.count());
 }
 
 enum Figures {
@@ -466,7 +459,7 @@ mod tests {
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
-                assert!(matches!(kind, "counter" | "gauge"), "{line}");
+                assert!(matches!(kind, "counter" | "gauge" | "summary"), "{line}");
                 assert!(typed.insert(name.to_owned()), "twice: {line}");
                 continue;
             }
@@ -475,7 +468,14 @@ mod tests {
             }
             let end = line.find(['{', ' ']).unwrap();
             let (name, mut rest) = line.split_at(end);
-            assert!(typed.contains(name), "no type: {line}");
+            // A summary has a sum and a count.
+            let ending = ["_sum", "_count"];
+            let base = ending.iter().find_map(|ending| name.strip_suffix(ending));
+            let is_typed = [Some(name), base].into_iter().flatten();
+            assert!(
+                is_typed.into_iter().any(|name| typed.contains(name)),
+                "no type: {line}"
+            );
             let mut labels = Vec::new();
             if let Some(mut inside) = rest.strip_prefix('{') {
                 while !inside.starts_with('}') {

@@ -60,13 +60,14 @@ impl std::str::FromStr for Moment {
         if let Ok(ago) = span(text) {
             return Ok(Self::Ago(ago));
         }
+        let text = text.strip_suffix('Z').unwrap_or(text);
         let whole = match text.len() {
-            10 => format!("{text}T00:00:00Z"),
-            // 2026-11-20T12:00Z.
-            17 if text.ends_with('Z') => format!("{}:00Z", &text[..16]),
+            10 => format!("{text}T00:00:00"),
+            // 2026-11-20T12:00.
+            16 => format!("{text}:00"),
             _ => text.to_owned(),
         };
-        let time = humantime::parse_rfc3339(&whole).ok();
+        let time = humantime::parse_rfc3339_weak(&whole).ok();
         let time = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
         let time = time.and_then(|time| Time::try_from(time.as_micros()).ok());
         time.map(Self::At).ok_or(
@@ -161,6 +162,8 @@ mod tests {
         for (text, time) in [
             ("2026-11-20", day),
             ("2026-11-20T12:00Z", day + 43_200_000_000),
+            ("2026-11-20T12:00", day + 43_200_000_000),
+            ("2026-11-20 12:00:01", day + 43_201_000_000),
             ("2026-11-20T12:00:01Z", day + 43_201_000_000),
             ("2026-11-20T12:00:00.5Z", day + 43_200_500_000),
             ("1970-01-01", 0),
@@ -176,8 +179,8 @@ mod tests {
             "yesterday",
             "2026-11-31",
             "2026-13-01",
-            "2026-11-20T12:00",
             "2026-11-20T24:00Z",
+            "2026-11-20T12",
             "2026-11-20T12:00+01:00",
             "1969-12-31",
             "2026-11-2é",

@@ -34,7 +34,17 @@ pub(super) fn read_within(
     let mut tally = Tally::new();
     let mut damage = Damage::default();
     let mut recordings = Vec::new();
+    let mut given: Vec<PathBuf> = Vec::new();
     for path in files {
+        if let Ok(path) = path.canonicalize() {
+            if given
+                .iter()
+                .any(|one| path.starts_with(one) || one.starts_with(&path))
+            {
+                return Err(format!("{} is given twice, whole or in part", Name(&path)).into());
+            }
+            given.push(path);
+        }
         if capture::is_capture(path) {
             if period != Period::ALL {
                 let name = Name(path);

@@ -10,7 +10,6 @@ use packetlane_peers::show::html::{self, Origin};
 use packetlane_peers::show::text;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 #[derive(Args)]
 pub(crate) struct Report {
@@ -37,6 +36,9 @@ pub(crate) struct Report {
 }
 
 pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
+    if args.html.is_some() && args.html == args.json {
+        return Err("--html and --json are the same file".into());
+    }
     let period = period::between(args.since, args.until)?;
     let (tally, damage) = super::recordings::read_within(&args.files, period)?;
     let mut report = report::Report::of(&tally);
@@ -57,12 +59,7 @@ pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
     }
     if let Some(path) = &args.html {
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-        let begins = report.times.map_or(0, |(first, _)| first);
-        // A damaged recording may contain any time: dates end with the year 9999.
-        let begins = Duration::from_micros(begins.min(253_402_300_799_000_000));
-        let date = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + begins);
         let origin = Origin {
-            date: date.to_string(),
             command: words.collect::<Vec<_>>().join(" "),
             files: args
                 .files

@@ -9,6 +9,7 @@ use crate::statistics::Distribution;
 use crate::tally::{GroupCost, Peer, Tally};
 use packetlane_p2p::payload::BlockHash;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Version of the JSON schema.
@@ -35,6 +36,8 @@ pub struct Report {
     pub observed_share: f64,
     /// Number of windows.
     pub windows: u64,
+    /// Those without CPU times of peers. They count as windows in which no peer cost anything.
+    pub untimed_windows: u64,
     /// The mean length of a window, in seconds.
     pub window_seconds: f64,
     /// Events that the source lost.
@@ -332,7 +335,10 @@ impl StallRow {
             peer: stall.peer,
             address: found.and_then(address),
             block: stall.block.to_string(),
-            height: stall.height,
+            height: tally
+                .blocks()
+                .get(stall.block)
+                .and_then(|block| block.height),
             since: stall.since,
             seconds: stall.ended.unwrap_or(now).saturating_sub(stall.since) as f64 / 1e6,
             goes_on: stall.ended.is_none(),
@@ -345,8 +351,11 @@ impl Blocks {
         let blocks = tally.blocks();
         let now = tally.times().map_or(0, |(_, now)| now);
         let sums = blocks.sums();
-        let rows: Vec<BlockRow> = blocks
-            .latest()
+        let mut latest: Vec<_> = blocks.latest().collect();
+        // Those that are not connected first, then by height.
+        latest.sort_by_key(|(_, block)| Reverse((block.height.is_none(), block.height)));
+        let rows: Vec<BlockRow> = latest
+            .into_iter()
             .take(MAX_BLOCK_ROWS)
             .map(BlockRow::of)
             .collect();

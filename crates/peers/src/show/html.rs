@@ -136,8 +136,6 @@ const GLOSSARY: &[(&str, &str)] = &[
 /// Where a report comes from, for its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Day and time at which the recording began, or a substitute.
-    pub date: String,
     /// The command that made the report.
     pub command: String,
     /// The recordings.
@@ -159,8 +157,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>What each peer costs: {files}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>What each peer costs</h1>\n<p>{files}, from {}; by <code>{}</code></p>\n",
-        escape(&origin.date),
+         <h1>What each peer costs</h1>\n<p>{files}; by <code>{}</code></p>\n",
         escape(&origin.command),
     )?;
     for sentence in sentences(report) {

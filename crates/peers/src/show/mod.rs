@@ -5,8 +5,8 @@ pub mod html;
 mod tables;
 pub mod text;
 
-use crate::format::{bytes, digits};
-pub use crate::format::{printable_json, time};
+use crate::format::{bytes, digits, minute};
+pub use crate::format::{plural, printable_json, time};
 use crate::report::{Report, Short, SlotRow};
 use packetlane_files::printable;
 
@@ -46,13 +46,17 @@ fn escape(text: &str) -> String {
 /// The summary at the top of a report.
 fn sentences(report: &Report) -> Vec<String> {
     let mut said = Vec::new();
+    if let Some((first, last)) = report.times {
+        let [first, last] = [first, last].map(minute);
+        said.push(format!("Recorded from {first} to {last} UTC."));
+    }
     let observed = time(report.observed_seconds * 1e6);
     said.push(match report.observed_share < 1.0 {
         true => format!(
-            "Observed {observed} in {} windows: {} of the time. The figures below are \
+            "Observed {observed} in {}: {} of the time. The figures below are \
              extrapolated from these windows; ± is the standard error due to sampling. Rare \
              events, such as blocks, may fall outside all windows.",
-            report.windows,
+            plural(report.windows, "window"),
             per_cent(report.observed_share),
         ),
         false => format!("Observed {observed}, all of the time: nothing is extrapolated."),
@@ -110,6 +114,14 @@ fn sentences(report: &Report) -> Vec<String> {
             "The hypervisor took {} of this machine's CPU time meanwhile (steal): the times \
              here are longer than they would be on a dedicated machine.",
             per_cent(report.stolen.min(1.0))
+        ));
+    }
+    if report.together.is_some() && report.untimed_windows > 0 {
+        said.push(format!(
+            "Of {}, {} have no CPU times, as no probes were attached. These count as 0, so all CPU \
+             times here are too low: report on recordings with and without probes apart.",
+            plural(report.windows, "window"),
+            report.untimed_windows,
         ));
     }
     if report.lost > 0 {

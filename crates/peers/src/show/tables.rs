@@ -332,17 +332,24 @@ fn latest(blocks: &Blocks) -> Table {
             per_cent(blocks.missing as f64 / blocks.transactions.max(1) as f64),
         ),
     };
-    let took = blocks.took_seconds;
+    let took = match blocks.took_seconds {
+        took if took.worst > 0.0 => format!(
+            "; from the first announcement until then a median of {}, at most {}",
+            time(took.median * 1e6),
+            time(took.worst * 1e6)
+        ),
+        _ => String::new(),
+    };
     Table {
         title: "Blocks, the latest first".into(),
-        about: format!(
-            "{} connected; from the first announcement until then a median of {}, at most {}; \
-             connecting alone took a median of {}.{compact}",
-            blocks.connected,
-            time(took.median * 1e6),
-            time(took.worst * 1e6),
-            time(blocks.connecting_ms.median * 1e3),
-        ),
+        about: match blocks.connected {
+            0 => "None was connected.".into(),
+            _ => format!(
+                "{} connected{took}; connecting alone took a median of {}.{compact}",
+                blocks.connected,
+                time(blocks.connecting_ms.median * 1e3),
+            ),
+        },
         head: vec![
             "height",
             "block",

@@ -197,7 +197,7 @@ fn types(out: &mut String, report: &Report, relay: &str, direction: &str) {
     );
     lines(out, &table);
     if rows.len() > TYPES {
-        let _ = writeln!(out, "and {} more types", rows.len() - TYPES);
+        let _ = writeln!(out, "and {} more", rows.len() - TYPES);
     }
 }
 
