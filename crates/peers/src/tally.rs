@@ -429,6 +429,7 @@ impl Tally {
         }
         self.open_threads.clear();
         self.open_loop_ns = 0;
+        self.open_timed = false;
     }
 
     /// The connected peers by their ids.
