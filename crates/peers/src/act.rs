@@ -111,9 +111,8 @@ pub struct Actor {
     acted: VecDeque<Duration>,
     /// The number of windows at the last decision.
     windows: u64,
-    /// When the last window began, and how long that was after the one before.
-    last: Option<Time>,
-    pause: Time,
+    /// When the last windows began: the latest three.
+    begun: VecDeque<Time>,
 }
 
 /// The cost of a peer over the time of the rule.
@@ -141,21 +140,24 @@ impl Actor {
             peers: BTreeMap::new(),
             acted: VecDeque::new(),
             windows: 0,
-            last: None,
-            pause: 0,
+            begun: VecDeque::new(),
         }
     }
 
-    /// Why no peer can be chosen: the windows are too far apart. `None` if that is not so.
+    /// Why no peer can be chosen: the last windows were too far apart. `None` if that is not so.
     #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         let over = self.rules.minutes * MINUTE as f64;
-        let most = over / (LEAST_PARTS - 1) as f64;
-        (self.pause as f64 > most).then(|| {
+        // One more may have begun before that time.
+        let most = over / (LEAST_PARTS - 2) as f64;
+        let begun = self.begun.iter();
+        let pauses = begun.clone().zip(begun.skip(1));
+        let least = pauses.map(|(one, next)| next.saturating_sub(*one)).min()?;
+        (self.begun.len() == 3 && least as f64 >= most).then(|| {
             format!(
                 "no peer can be chosen while windows are {:.1} s apart: a rule over {} min needs \
                  {LEAST_PARTS} of them",
-                self.pause as f64 / 1e6,
+                least as f64 / 1e6,
                 self.rules.minutes,
             )
         })
@@ -187,8 +189,10 @@ impl Actor {
         if std::mem::replace(&mut self.windows, tally.windows()) == tally.windows() {
             return Vec::new();
         }
-        let last = self.last.replace(start).unwrap_or(start);
-        self.pause = start.saturating_sub(last);
+        self.begun.push_back(start);
+        if self.begun.len() > 3 {
+            self.begun.pop_front();
+        }
         let over = (self.rules.minutes * MINUTE as f64) as Time;
         let mut wanted = Vec::new();
         let mut peers = BTreeMap::new();
@@ -449,9 +453,19 @@ mod tests {
         for minute in 0..20 {
             let second = 61 * minute;
             assert_eq!(decide(&mut actor, &mut tally, second, &COSTLY), [0; 0]);
-            assert_eq!(actor.obstacle().is_some(), minute > 0);
+            assert_eq!(actor.obstacle().is_some(), minute > 1);
         }
         decide(&mut actor, &mut tally, 61 * 19 + 5, &COSTLY);
         assert_eq!(actor.obstacle(), None);
+        // What is said and what is done agree.
+        for pause in 1..80 {
+            let mut actor = Actor::new("cost=2000,minutes=2".parse().unwrap());
+            let mut tally = Tally::new();
+            let mut chosen = 0;
+            for turn in 0..200 {
+                chosen += decide(&mut actor, &mut tally, pause * turn, &COSTLY).len();
+            }
+            assert_eq!(actor.obstacle().is_none(), chosen > 0, "{pause}");
+        }
     }
 }

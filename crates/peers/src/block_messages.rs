@@ -11,6 +11,9 @@ const ENTRY_LEN: usize = 36;
 const HEADER_LEN: usize = 81;
 const HASH_LEN: usize = 32;
 
+/// The longest `headers` that announces blocks, in bytes.
+pub(crate) const ANNOUNCING: u64 = 1 + MAX_ANNOUNCED as u64 * HEADER_LEN as u64;
+
 /// The blocks that a message is about, and what it does for them. `received` is false for a message
 /// that the node sends, `bytes` is the payload's length, and `start` is the payload or the start of
 /// it. Empty for other messages, and for those that are malformed.

@@ -254,17 +254,15 @@ impl Blocks {
         given.is_some_and(|given| given.asked.take() == Some(message_type))
     }
 
-    /// Marks a gap at `time`: records are missing before the next one. Answers may be among them, so
-    /// no peer owes anything any more.
+    /// Marks a gap: records after `time` are missing. Answers may be among them, so no peer owes
+    /// anything any more. Those that stalled until then have stalled.
     pub(crate) fn gap(&mut self, time: Time) {
         for given in self.given.values_mut() {
             given.asked = None;
-            for hash in given.open.drain(..) {
-                let block = self.known.get_mut(&hash);
-                for request in block.into_iter().flat_map(|block| &mut block.requests) {
-                    request.ended.get_or_insert(time);
-                }
-            }
+        }
+        let open = self.given.values().flat_map(|given| given.open.clone());
+        for hash in open.collect::<Vec<_>>() {
+            let _ = self.end(hash, time, |_| true);
         }
     }
 
@@ -610,10 +608,18 @@ mod tests {
         for step in [(1, 10, 1, Headers), (1, 10, 1, Requested)] {
             add(&mut blocks, step);
         }
-        blocks.gap(30 * SECOND);
+        blocks.gap(15 * SECOND);
         assert_eq!(blocks.stalling(60 * SECOND), []);
         connect(&mut blocks, 1, 60);
         assert_eq!(blocks.sums().stalls, 0);
+        // What was a stall before is one.
+        add(&mut blocks, (1, 60, 2, Requested));
+        blocks.gap(75 * SECOND);
+        assert_eq!(blocks.stalling(90 * SECOND), []);
+        assert_eq!(
+            (blocks.sums().stalls, blocks.sums().stalled),
+            (1, 15 * SECOND)
+        );
     }
 
     /// The first announcement counts of those that are connected still.

@@ -83,7 +83,7 @@ impl<'t> Candidate<'t> {
             number,
             peer,
             us: seen.cpu_ns().saturating_sub(useful) as f64 / 1e3 / seconds,
-            error: 2.0 * peer.cpu.error(tally.observed_share()).unwrap_or(0.0) / 1e3,
+            error: 2.0 * tally.error(&peer.cpu).unwrap_or(0.0) / 1e3,
             messages: messages.saturating_add(seen.sent.count) as f64 / seconds,
             bytes: seen.received.bytes.saturating_add(seen.sent.bytes) as f64 / seconds,
         })

@@ -503,9 +503,9 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
     )];
     if tally.untimed() > 0 {
         notes.push(format!(
-            "too low: of {}, {} have no CPU times, as no probes were attached",
-            plural(tally.windows(), "window"),
-            tally.untimed()
+            "too low: CPU times are missing in {} of {}",
+            tally.untimed(),
+            plural(tally.windows(), "window")
         ));
     }
     let costs = recorded

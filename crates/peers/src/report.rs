@@ -66,7 +66,7 @@ impl Report {
                 slot: slot.name(),
                 connections: cost.connections,
                 short: cost.short,
-                cpu: timed.then(|| Figures::of(&cost.cpu, cost.sampled.error(observed))),
+                cpu: timed.then(|| Figures::of(&cost.cpu, tally.error(&cost.sampled))),
                 receiving: timed.then(|| cost.receiving.mean() / 1e3),
                 sending: timed.then(|| cost.sending.mean() / 1e3),
                 received_per_second: counted.then(|| each(cost.seen.received.count)),
@@ -165,7 +165,7 @@ impl Report {
             counted,
             together: tally
                 .timed()
-                .then(|| Figures::of(tally.together(), tally.together_rate().error(observed))),
+                .then(|| Figures::of(tally.together(), tally.error(tally.together_rate()))),
             thread,
             threads: threads
                 .into_iter()

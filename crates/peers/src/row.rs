@@ -72,7 +72,7 @@ impl PeerRow {
         let counted = |count: u64| tally.counted().then(|| rate(count));
         let known = peer.connection.as_ref();
         let now = tally.times().map_or(0, |(_, now)| now);
-        let error = (is_all && tally.timed()).then(|| peer.cpu.error(tally.observed_share()));
+        let error = (is_all && tally.timed()).then(|| tally.error(&peer.cpu));
         let nothing = Given::default();
         let given = match peer.gone() {
             Some(_) => peer.given(),

@@ -128,8 +128,11 @@ impl fmt::Display for Auth {
     }
 }
 
-/// How many polls in a row a node may leave unanswered while another source observes it.
+/// How many polls in a row a node may leave unanswered.
 const MAX_UNANSWERED: u32 = 2;
+
+/// Probes see this many bytes of a longer address: of a peer that was added by name.
+const CUT_ADDRESS: usize = 79;
 
 /// The chains: default RPC port, and folder within the data folder.
 const CHAINS: [(u16, &str); 5] = [
@@ -316,6 +319,8 @@ pub struct Rpc {
     last: Look,
     /// Whether the peers of the first poll were reported.
     told: bool,
+    /// Polls in a row without an answer.
+    unanswered: u32,
 }
 
 /// The result of one poll.
@@ -379,11 +384,24 @@ impl Rpc {
             process,
             last,
             told: false,
+            unanswered: 0,
         })
     }
 
-    fn look(&self) -> Result<Look, RpcError> {
-        look(&self.agent, &self.address, &self.auth, self.process)
+    /// Polls the node. `None` if it does not answer: that is an error only at the third poll in a row,
+    /// as a busy node may take long.
+    fn look(&mut self) -> Result<Option<Look>, SourceError> {
+        match look(&self.agent, &self.address, &self.auth, self.process) {
+            Ok(look) => {
+                self.unanswered = 0;
+                Ok(Some(look))
+            }
+            Err(RpcError::NoAnswer { .. }) if self.unanswered < MAX_UNANSWERED => {
+                self.unanswered += 1;
+                Ok(None)
+            }
+            Err(error) => Err(SourceError::new(error)),
+        }
     }
 
     /// Disconnects an inbound peer, which must still have this address. Never one that the operator
@@ -392,7 +410,7 @@ impl Rpc {
     /// # Errors
     ///
     /// [`RpcError::Kept`] if it is another peer or must not be disconnected, [`RpcError::Asked`] if
-    /// the request itself fails, else see [`RpcError`].
+    /// it may have been disconnected, else see [`RpcError`].
     pub fn disconnect(&self, peer: i64, address: &str) -> Result<(), RpcError> {
         let kept = |why| Err(RpcError::Kept { peer, why });
         let peers = peers(&self.agent, &self.address, &self.auth)?;
@@ -410,9 +428,19 @@ impl Rpc {
         let request = format!(
             r#"{{"jsonrpc":"1.0","id":"packetlane","method":"disconnectnode","params":["",{peer}]}}"#
         );
-        let asked = ask::<IgnoredAny>(&self.agent, &self.address, &self.auth, &request);
-        asked.map_err(|error| RpcError::Asked(Box::new(error)))?;
-        Ok(())
+        match ask::<IgnoredAny>(&self.agent, &self.address, &self.auth, &request) {
+            Ok(_) => Ok(()),
+            Err(RpcError::NoAnswer { address, error }) if is_busy(&error) => {
+                Err(RpcError::NoAnswer { address, error })
+            }
+            Err(
+                error @ (RpcError::NoAnswer { .. }
+                | RpcError::Malformed { .. }
+                | RpcError::TooLong { .. }),
+            ) => Err(RpcError::Asked(Box::new(error))),
+            // The node says that it did not.
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -606,6 +634,13 @@ fn peers(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64
     }
 }
 
+/// The HTTP status if more requests wait than the node's `-rpcworkqueue` allows.
+const BUSY: u16 = 503;
+
+fn is_busy(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::StatusCode(BUSY))
+}
+
 /// Sends a request and returns the answer's result, if it is not null.
 fn ask<T: DeserializeOwned>(
     agent: &ureq::Agent,
@@ -634,8 +669,7 @@ fn ask<T: DeserializeOwned>(
             auth: auth.clone(),
         });
     }
-    if status == 503 {
-        // More requests wait than the node's -rpcworkqueue allows.
+    if status == BUSY {
         return Err(failed(ureq::Error::StatusCode(status)));
     }
     let malformed = |what: String| RpcError::Malformed {
@@ -725,7 +759,10 @@ impl Source for Rpc {
             }
             sleep(left.min(POLL));
         }
-        let look = self.look().map_err(SourceError::new)?;
+        let Some(look) = self.look()? else {
+            // The next window is the longer.
+            return Ok(());
+        };
         let before = std::mem::replace(&mut self.last, look);
         let time = self.last.time;
         let mut give = |event| take(Record { time, event });
@@ -779,8 +816,6 @@ pub struct Described {
     source: Box<dyn Source>,
     rpc: Rpc,
     known: BTreeMap<i64, Connection>,
-    /// Polls in a row without an answer.
-    unanswered: u32,
 }
 
 impl Described {
@@ -791,23 +826,6 @@ impl Described {
             source,
             rpc,
             known: BTreeMap::new(),
-            unanswered: 0,
-        }
-    }
-
-    /// Polls the node. `None` if it does not answer, which is an error from the third time in a row
-    /// on: a busy node may take long, and its own probes go on meanwhile.
-    fn look(&mut self) -> Result<Option<Look>, SourceError> {
-        match self.rpc.look() {
-            Ok(look) => {
-                self.unanswered = 0;
-                Ok(Some(look))
-            }
-            Err(RpcError::NoAnswer { .. }) if self.unanswered < MAX_UNANSWERED => {
-                self.unanswered += 1;
-                Ok(None)
-            }
-            Err(error) => Err(SourceError::new(error)),
         }
     }
 }
@@ -824,32 +842,33 @@ impl Source for Described {
         go_on: &dyn Fn() -> bool,
         take: &mut dyn FnMut(Record),
     ) -> Result<(), SourceError> {
-        let Some(look) = self.look()? else {
-            return self.source.watch(window, go_on, take);
-        };
-        let connections = look.peers.into_iter();
-        let connections: BTreeMap<i64, Connection> = connections
-            .filter_map(|(number, peer)| Some((number, peer.connection?)))
-            .collect();
-        for (&peer, connection) in &connections {
-            if self.known.get(&peer) != Some(connection) {
-                let connection = connection.clone();
-                let event = Event::Connected { peer, connection };
-                take(Record {
-                    time: look.time,
-                    event,
-                });
+        let (mut before, mut last) = (BTreeMap::new(), 0);
+        if let Some(look) = self.rpc.look()? {
+            last = look.time;
+            let connections = look.peers.into_iter();
+            let connections: BTreeMap<i64, Connection> = connections
+                .filter_map(|(number, peer)| Some((number, peer.connection?)))
+                .collect();
+            for (&peer, connection) in &connections {
+                if self.known.get(&peer) != Some(connection) {
+                    let connection = connection.clone();
+                    let event = Event::Connected { peer, connection };
+                    take(Record { time: last, event });
+                }
             }
+            before = std::mem::replace(&mut self.known, connections);
         }
-        let before = std::mem::replace(&mut self.known, connections);
         let known = &self.known;
-        let mut last = look.time;
         let mut differs = None;
         let watched = self.source.watch(window, go_on, &mut |mut record| {
             last = last.max(record.time);
             if let Event::Connected { peer, connection } = &mut record.event
                 && let Some(more) = known.get(peer)
             {
+                let is_cut = connection.address.len() >= CUT_ADDRESS;
+                if is_cut && more.address.starts_with(&connection.address) {
+                    connection.address.clone_from(&more.address);
+                }
                 if more.address != connection.address {
                     // A node never uses an id twice.
                     differs = Some(*peer);

@@ -159,18 +159,17 @@ impl Rate {
     }
 
     /// The standard error due to sampling. `observed` is the share of time in windows, from 0 to 1.
-    /// `None` with fewer than 2 windows, 0 if all time was observed.
+    /// 0 if all time was observed, `None` with fewer than 2 windows.
     ///
     /// It is the error of a ratio estimator over random windows. No error estimate covers rare,
     /// costly events (such as blocks) that fall outside all windows.
     #[must_use]
     pub fn error(&self, observed: f64) -> Option<f64> {
-        // A single window does not show which share of the time is observed.
-        if self.windows < 2 || self.seconds <= 0.0 {
-            return None;
-        }
         if observed >= 1.0 {
             return Some(0.0);
+        }
+        if self.windows < 2 || self.seconds <= 0.0 {
+            return None;
         }
         let rate = self.per_second();
         let squares = self.amounts_squared - 2.0 * rate * self.amounts_by_seconds

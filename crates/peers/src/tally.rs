@@ -12,6 +12,7 @@ mod days;
 mod groups;
 mod peer;
 
+use crate::block_messages::ANNOUNCING;
 use crate::blocks::{Blocks, By, Given};
 use crate::process::MESSAGE_THREAD;
 use crate::record::{Calls, Connection, Event, Record, Time};
@@ -31,9 +32,6 @@ pub const MAX_TYPES: usize = 100;
 /// Message types that a node receives once, whatever its number of peers: it requests a transaction
 /// or a block from one of them, a compact block from at most three.
 pub const ONCE: [&str; 4] = ["tx", "block", "cmpctblock", "blocktxn"];
-
-/// The longest `headers` that announces blocks, in bytes: 8 headers. Longer ones synchronize.
-const ANNOUNCING: u64 = 1 + 8 * 81;
 
 /// Maximum number of `headers` from one peer that synchronize: two million headers. Nothing shows
 /// whether the node had them already.
@@ -388,7 +386,8 @@ impl Tally {
             } => {
                 self.lost = self.lost.saturating_add(*lost);
                 if *lost > 0 {
-                    self.blocks.gap(time);
+                    // Since the last window.
+                    self.blocks.gap(self.begun.unwrap_or(*start));
                 }
                 self.stolen_ns = self.stolen_ns.saturating_add(*stolen_ns);
                 self.window(*start, time, *probes_ns);
@@ -601,6 +600,16 @@ impl Tally {
             true if self.observed / self.span > 0.98 => 1.0,
             true => self.observed / self.span,
             false => 1.0,
+        }
+    }
+
+    /// The standard error of a rate due to sampling. `None` with fewer than 2 windows, as the first
+    /// does not show which share of the time is observed.
+    #[must_use]
+    pub fn error(&self, rate: &Rate) -> Option<f64> {
+        match self.windows {
+            0 | 1 => None,
+            _ => rate.error(self.observed_share()),
         }
     }
 
@@ -824,11 +833,8 @@ impl Tally {
             return;
         }
         if self.begun.is_some_and(|before| start < before) {
-            // The same, between windows. Times of connections are from the clock before.
-            for peer in self.peers.values_mut() {
-                peer.since = peer.since.min(start);
-                peer.gone = peer.gone.map(|gone| gone.min(start));
-            }
+            // The same, between windows.
+            self.last = end;
         }
         let length = (end - start) as f64 / SECOND;
         self.windows += 1;
@@ -850,6 +856,11 @@ impl Tally {
         let mut kinds: BTreeMap<Slot, Seen> = BTreeMap::new();
         let mut gone = Vec::new();
         for (number, peer) in &mut self.peers {
+            // Times of a clock that was set back since.
+            if peer.since > end {
+                peer.since = start;
+            }
+            peer.gone = peer.gone.map(|gone| if gone > end { start } else { gone });
             let begins = match first_window && peer.old {
                 true => start,
                 false => peer.since.clamp(start, end),

@@ -319,16 +319,33 @@ fn a_clock_that_is_set_back() {
     let mut last = window(START + 4_000_000, &[2]);
     last.iter_mut().for_each(|record| record.time -= HOUR);
     add(last);
+    // One connects and leaves in the first window after that.
+    add(vec![
+        at(
+            START - HOUR + 200_000,
+            connected(3, Some(START - HOUR + 200_000)),
+        ),
+        at(START - HOUR + 700_000, Event::Disconnected { peer: 3 }),
+    ]);
     for second in 0..10 {
-        add(window(START - HOUR + second * 1_000_000, &[2]));
+        add(window(
+            START - HOUR + second * 1_000_000,
+            if second == 0 { &[2, 3] } else { &[2] },
+        ));
     }
     assert_eq!(tally.windows(), 12);
+    assert_eq!(
+        tally.times().map(|(_, last)| last),
+        Some(START - HOUR + 10_000_000)
+    );
+    let third = tally.left().find(|(number, _)| *number == 3).expect("left");
+    assert_eq!(third.1.seen.observed, 500_000);
     let peers: Vec<_> = tally.peers().map(|(number, _)| number).collect();
     assert_eq!(peers, [2]);
     let (_, peer) = tally.peers().next().expect("connected");
     assert_eq!(peer.seen.observed, 11_000_000);
     assert_eq!(peer.cpu.per_second(), 2e6);
-    let (_, left) = tally.left().next().expect("left");
+    let (_, left) = tally.left().find(|(number, _)| *number == 1).expect("left");
     assert_eq!(left.cpu.per_second(), 2e6);
 }
 
@@ -345,7 +362,10 @@ fn windows_without_cpu_times() {
     }
     assert_eq!(tally.untimed(), 2);
     let said = text::render(&Report::of(&tally));
-    assert!(said.contains("Of 4 windows, 2 have no CPU times"), "{said}");
+    assert!(
+        said.contains("CPU times are missing in 2 of 4 windows"),
+        "{said}"
+    );
     assert!(
         said.contains("Recorded from 2026-09-21 14:13 to 2026-09-21 14:13 UTC."),
         "{said}"

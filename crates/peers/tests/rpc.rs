@@ -176,6 +176,9 @@ fn what_changes_between_looks() {
             bytes(2, true, "version", 126),
         ]
     );
+    for _ in 0..2 {
+        assert_eq!(watch(&mut rpc).unwrap(), []);
+    }
     let error = watch(&mut rpc).unwrap_err().to_string();
     assert!(
         error.contains(&address) && error.contains("does not answer"),
@@ -439,17 +442,49 @@ fn the_rpc_fills_in_what_probes_do_not_know() {
 fn the_rpc_fails_or_is_of_another_node() {
     let busy = || http("503 Service Unavailable", "Work queue depth exceeded");
     let known = || peers(&[peer(0, 100, json!({}), json!({}))]);
-    let looks = vec![known(), busy(), known(), busy(), busy(), busy()];
+    let looks = || vec![known(), known(), busy(), known(), busy(), busy(), busy()];
     let probes = Box::new(Probes("192.0.2.0:8333"));
-    let mut described = Described::new(probes, connect(looks).unwrap());
-    for events in [2, 3, 2, 2] {
-        assert_eq!(watch(&mut described).unwrap().len(), events);
+    let mut described = Described::new(probes, connect(looks()).unwrap());
+    for _ in 0..5 {
+        // What the RPC knows stays known.
+        let events = watch(&mut described).unwrap();
+        let transport = |event: &Event| match event {
+            Event::Connected {
+                peer: 0,
+                connection,
+            } => Some(connection.transport),
+            _ => None,
+        };
+        let known = events.iter().filter_map(transport).next_back();
+        assert_eq!(known, Some(Some(Transport::V2)));
     }
     let error = watch(&mut described).unwrap_err().to_string();
     assert!(
         error.contains("does not answer") && error.contains("503"),
         "{error}"
     );
+
+    // Alone, it has a longer window then.
+    let mut rpc = connect(looks()).unwrap();
+    let windows = |events: Vec<Event>| {
+        let is_window = |event: &&Event| matches!(event, Event::Window { .. });
+        events.iter().filter(is_window).count()
+    };
+    for expected in [1, 0, 1, 0, 0] {
+        assert_eq!(windows(watch(&mut rpc).unwrap()), expected);
+    }
+    watch(&mut rpc).unwrap_err();
+
+    // An address that probes see cut.
+    let name = "a".repeat(90);
+    let mut named = peer(0, 100, json!({}), json!({}));
+    named["addr"] = json!(name);
+    let looks = vec![peers(&[named.clone()]), peers(&[named])];
+    let cut: &'static str = name[..79].to_owned().leak();
+    let mut described = Described::new(Box::new(Probes(cut)), connect(looks).unwrap());
+    let events = watch(&mut described).unwrap();
+    let is_whole = |event: &Event| matches!(event, Event::Connected { peer: 0, connection } if connection.address == name);
+    assert_eq!(events.iter().filter(|event| is_whole(event)).count(), 2);
 
     let probes = Box::new(Probes("192.0.2.1:8333"));
     let mut described = Described::new(probes, connect(vec![known(), known()]).unwrap());

@@ -262,7 +262,7 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         complain(format_args!("{text}"));
     })?;
     let Some(mut watched) = opened else {
-        return Ok(());
+        return nothing_observed();
     };
     let sort = watch.sort.unwrap_or(match watch.node.has_probes() {
         true => Sort::Cpu,
@@ -299,16 +299,15 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         ..
     } = live.into_inner();
     drop(screen);
-    if ended.is_ok() && tally.observed() < LEAST_SHOWN {
-        complain(format_args!(
-            "nothing was observed: the command ended too early"
-        ));
-    }
     if let Some(nats) = nats {
         nats.finish();
     }
     ended?;
-    failed.map_or(Ok(()), |error| Err(error.into()))
+    match failed {
+        Some(error) => Err(error.into()),
+        None if tally.observed() < LEAST_SHOWN => nothing_observed(),
+        None => Ok(()),
+    }
 }
 
 /// The outputs of `peers watch`.
@@ -440,27 +439,34 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     let mut writer = recording.open()?;
     let should_continue = &|| !signal.has_arrived();
     let say = &|text: &str| complain(format_args!("{text}"));
+    let mut is_empty = true;
     let opened = Watched::open(&recording.node, should_continue, say);
-    let Ok(Some(mut watched)) = opened else {
+    let ended = opened.and_then(|watched| {
+        let Some(mut watched) = watched else {
+            return Ok(());
+        };
+        watched.each_window(should_continue, say, |records| {
+            for record in records {
+                is_empty = false;
+                writer.add(record)?;
+            }
+            let is_window = |record: &Record| matches!(record.event, Event::Window { .. });
+            match records.iter().any(is_window) {
+                true => writer.write_if_due()?,
+                // The node has gone, and the next one may come late.
+                false => writer.flush()?,
+            }
+            Ok(())
+        })
+    });
+    if is_empty {
         drop(writer);
-        // Remove the folder if it is empty and ours.
+        // Only if it is empty, and ours.
         if is_new {
             let _ = std::fs::remove_dir(&recording.folder);
         }
-        return opened.map(drop);
-    };
-    let ended = watched.each_window(should_continue, say, |records| {
-        for record in records {
-            writer.add(record)?;
-        }
-        let is_window = |record: &Record| matches!(record.event, Event::Window { .. });
-        match records.iter().any(is_window) {
-            true => writer.write_if_due()?,
-            // The node has gone, and the next one may come late.
-            false => writer.flush()?,
-        }
-        Ok(())
-    });
+        return ended.and_then(|()| nothing_observed());
+    }
     // Before the probes are detached, which takes a while.
     let records = writer.finish()?;
     let place = if recording.append { "added to" } else { "in" };
@@ -469,6 +475,12 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
         Name(&recording.folder)
     ));
     ended
+}
+
+/// Says that the command has ended before anything was seen.
+fn nothing_observed() -> Result<(), Box<dyn Error>> {
+    complain(format_args!("nothing was observed"));
+    Ok(())
 }
 
 /// A node under observation.
@@ -523,8 +535,8 @@ impl<'n> Watched<'n> {
         loop {
             let mut records = Vec::new();
             let window = match self.node.end {
-                // The RPC covers all of the time, and no more.
-                Some(end) if !self.node.has_probes() => {
+                // Windows that cover all of the time are long.
+                Some(end) if self.node.all || !self.node.has_probes() => {
                     self.window.min(end.saturating_sub(begun.elapsed()))
                 }
                 _ => self.window,

@@ -45,10 +45,10 @@ const RING_BYTES: u32 = 8 << 20;
 /// its initial download thousands.
 const MAX_PENDING: usize = 200_000;
 
-/// Maximum number of announcements of blocks from one peer in a minute that are recorded, since a
-/// peer can invent hashes. A node announces a few in an hour, and catches up by `headers` that
-/// announce nothing.
-const MAX_ANNOUNCED: u32 = 120;
+/// Maximum number of blocks that one peer announces in a minute by `inv` and `headers` and that are
+/// recorded, since a peer can invent hashes. A node announces a few in an hour, and catches up by
+/// longer `headers`, which announce nothing.
+const MAX_ANNOUNCED_A_MINUTE: u32 = 120;
 
 /// Minimum number of samples for the cost of the probes outside of calls.
 const MIN_IDLE_GAPS: u64 = 100;
@@ -546,14 +546,11 @@ impl Known {
         events.into_iter().map(record).collect()
     }
 
-    /// Whether a message about a block is within [`MAX_ANNOUNCED`]. Requests, `block` and `blocktxn` are
-    /// not limited.
+    /// Whether a message about a block is within [`MAX_ANNOUNCED_A_MINUTE`]. Only those that can name many hashes
+    /// are limited.
     fn is_within_limit(&mut self, peer: i64, time: Time, step: BlockStep) -> bool {
         const MINUTE: Time = 60_000_000;
-        if !matches!(
-            step,
-            BlockStep::Inv | BlockStep::Headers | BlockStep::Compact
-        ) {
+        if !matches!(step, BlockStep::Inv | BlockStep::Headers) {
             return true;
         }
         let minute = time / MINUTE;
@@ -562,7 +559,7 @@ impl Known {
             (*last, *count) = (minute, 0);
         }
         *count = count.saturating_add(1);
-        *count <= MAX_ANNOUNCED
+        *count <= MAX_ANNOUNCED_A_MINUTE
     }
 
     /// A message. `flag` is set for an `inv` with which the node announces transactions, and for a
@@ -615,8 +612,10 @@ impl Known {
     fn version(&mut self, peer: i64, mut fields: Fields<'_>) -> Vec<Event> {
         let bytes = fields.u64();
         let flags = fields.bytes(8);
-        // A node ignores all but the first.
-        let first = |connection: &&mut Connection| connection.user_agent.is_none();
+        // A node ignores all but the first. Of a peer that was connected before, this is not the first.
+        let first = |connection: &&mut Connection| {
+            connection.since.is_some() && connection.user_agent.is_none()
+        };
         let Some(connection) = self.peers.get_mut(&peer).filter(first) else {
             return Vec::new();
         };
@@ -685,7 +684,7 @@ mod tests {
             transport: None,
             relay: None,
             user_agent: None,
-            since: None,
+            since: Some(1),
         };
         known.peers.insert(peer, connection);
     }

@@ -352,8 +352,11 @@ impl Blocks {
         let now = tally.times().map_or(0, |(_, now)| now);
         let sums = blocks.sums();
         let mut latest: Vec<_> = blocks.latest().collect();
-        // Those that are not connected first, then by height.
-        latest.sort_by_key(|(_, block)| Reverse((block.height.is_none(), block.height)));
+        // When it was connected, or else requested last.
+        latest.sort_by_key(|(_, block)| {
+            let requested = block.requests.last().map(|one| one.by.time);
+            Reverse((block.connected.or(requested), block.height))
+        });
         let rows: Vec<BlockRow> = latest
             .into_iter()
             .take(MAX_BLOCK_ROWS)

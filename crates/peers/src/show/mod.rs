@@ -118,10 +118,10 @@ fn sentences(report: &Report) -> Vec<String> {
     }
     if report.together.is_some() && report.untimed_windows > 0 {
         said.push(format!(
-            "Of {}, {} have no CPU times, as no probes were attached. These count as 0, so all CPU \
-             times here are too low: report on recordings with and without probes apart.",
-            plural(report.windows, "window"),
+            "CPU times are missing in {} of {}, as no probes were attached. They count as 0 there, so \
+             all CPU times here are too low: report on recordings with and without probes apart.",
             report.untimed_windows,
+            plural(report.windows, "window"),
         ));
     }
     if report.lost > 0 {

@@ -376,11 +376,11 @@ fn short(hash: &str) -> String {
         .map_or_else(String::new, |end| format!("..{end}"))
 }
 
-/// The hints as lines: reason, losses, command.
 /// What [`hints`] are about.
 pub(super) const ABOUT_HINTS: &str = "Of the peers that were connected at the end of the recording. \
     After a restart of the node, an id is another peer's.";
 
+/// The hints as lines: reason, losses, command.
 pub(super) fn hints(report: &Report) -> Vec<[String; 3]> {
     let line = |hint: &crate::hints::Hint| {
         let peers: Vec<String> = hint.peers.iter().map(ToString::to_string).collect();
