@@ -50,6 +50,9 @@ const MAX_PENDING: usize = 200_000;
 /// longer `headers`, which announce nothing.
 const MAX_ANNOUNCED_A_MINUTE: u32 = 120;
 
+/// How long Bitcoin Core waits for a peer's `version`, in microseconds.
+const HANDSHAKE: Time = 60_000_000;
+
 /// Minimum number of samples for the cost of the probes outside of calls.
 const MIN_IDLE_GAPS: u64 = 100;
 
@@ -129,8 +132,8 @@ impl Probes {
     ///
     /// # Errors
     ///
-    /// A [`ProbesError`], or [`ProcessError::Ended`] if the node ended meanwhile. On failure,
-    /// nothing stays attached to the node.
+    /// A [`ProbesError`], or [`ProcessError::Ended`](crate::ProcessError::Ended) if the node ended
+    /// meanwhile. On failure, nothing stays attached to the node.
     pub fn attach(process: Process) -> Result<Self, SourceError> {
         Self::with_ring(process, RING_BYTES)
     }
@@ -170,6 +173,7 @@ impl Probes {
             return Err(ProbesError::Kernel(KernelError::NoPermission));
         }
         let known = Known {
+            begun: now(),
             sees_additions: places.sees_additions(),
             ..Known::default()
         };
@@ -476,6 +480,8 @@ fn calls(peer: i64, visits: Visits) -> Option<Event> {
 /// What is known about the connected peers.
 #[derive(Debug, Default)]
 struct Known {
+    /// When the observation began.
+    begun: Time,
     peers: BTreeMap<i64, Connection>,
     numbers: Numbers,
     /// Whether the programs tell messages that add a transaction or a block from others.
@@ -519,7 +525,7 @@ impl Known {
                     .chain([Event::Disconnected { peer }])
                     .collect()
             }
-            (5, VERSION_LEN) => self.version(peer, fields),
+            (5, VERSION_LEN) => self.version(peer, time, fields),
             (6, BLOCK_LEN) => {
                 let (bytes, message_type) = (fields.u64(), fields.text(16));
                 let mut steps = steps(flag, &message_type, bytes, fields.0);
@@ -609,12 +615,13 @@ impl Known {
         events
     }
 
-    fn version(&mut self, peer: i64, mut fields: Fields<'_>) -> Vec<Event> {
+    fn version(&mut self, peer: i64, time: Time, mut fields: Fields<'_>) -> Vec<Event> {
         let bytes = fields.u64();
         let flags = fields.bytes(8);
-        // A node ignores all but the first. Of a peer that was connected before, this is not the first.
+        // A node ignores all but the first. Of a peer that was connected long before, this is another.
+        let is_early = time < self.begun.saturating_add(HANDSHAKE);
         let first = |connection: &&mut Connection| {
-            connection.since.is_some() && connection.user_agent.is_none()
+            connection.user_agent.is_none() && (connection.since.is_some() || is_early)
         };
         let Some(connection) = self.peers.get_mut(&peer).filter(first) else {
             return Vec::new();
@@ -676,7 +683,7 @@ mod tests {
         [head.concat(), rest.concat()].concat()
     }
 
-    fn inbound(known: &mut Known, peer: i64) {
+    fn inbound(known: &mut Known, peer: i64, since: Option<Time>) {
         let connection = Connection {
             address: "192.0.2.1:8333".to_owned(),
             kind: ConnectionType::Inbound,
@@ -684,7 +691,7 @@ mod tests {
             transport: None,
             relay: None,
             user_agent: None,
-            since: Some(1),
+            since,
         };
         known.peers.insert(peer, connection);
     }
@@ -693,23 +700,29 @@ mod tests {
     #[test]
     fn only_the_first_version_counts() {
         let mut known = Known::default();
-        inbound(&mut known, 1);
-        let version = |agent: &[u8]| {
+        inbound(&mut known, 1, Some(1));
+        inbound(&mut known, 2, None);
+        let version = |peer: u64, seconds: u64, agent: &[u8]| {
             let mut text = [0; USER_AGENT_LEN];
             text[..agent.len()].copy_from_slice(agent);
             let bytes = (81 + 4 + 5 + 1_u64).to_ne_bytes();
-            event(5, 0, 0, 1, &[&bytes, &[5, 1, 0, 0, 0, 0, 0, 0], &text])
+            let ns = seconds * 1_000_000_000;
+            event(5, 0, ns, peer, &[&bytes, &[5, 1, 0, 0, 0, 0, 0, 0], &text])
         };
-        let mut seen = |agent: &[u8]| {
-            let records = known.records(&version(agent), CLOCK).into_iter();
+        let mut seen = |peer, seconds, agent: &[u8]| {
+            let version = version(peer, seconds, agent);
+            let records = known.records(&version, CLOCK).into_iter();
             let agent = |record: Record| match record.event {
                 Event::Connected { connection, .. } => connection.user_agent,
                 _ => None,
             };
             records.map(agent).collect::<Vec<_>>()
         };
-        assert_eq!(seen(b"/a:1/"), [Some("/a:1/".to_owned())]);
-        assert_eq!(seen(b"/b:2/"), []);
+        assert_eq!(seen(1, 100, b"/a:1/"), [Some("/a:1/".to_owned())]);
+        assert_eq!(seen(1, 101, b"/b:2/"), []);
+        // It was connected before the observation, which began at 0.
+        assert_eq!(seen(2, 60, b"/b:2/"), []);
+        assert_eq!(seen(2, 59, b"/a:1/"), [Some("/a:1/".to_owned())]);
     }
 
     /// A peer can invent hashes, but not fill the disk with them.
