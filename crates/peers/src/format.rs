@@ -1,6 +1,7 @@
 //! Figures as text.
 
 use crate::record::Time;
+use serde::Serialize;
 use std::fmt::Write as _;
 
 /// Replaces all characters of a JSON text that are not printable ASCII, as its strings may contain a
@@ -40,6 +41,12 @@ pub(crate) fn digits(value: f64) -> String {
         0.0 => "0".to_owned(),
         value => format!("{value:.2}"),
     }
+}
+
+/// Indented JSON, with [`printable_json`]'s characters only.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(value);
+    printable_json(&text.expect("only strings, numbers and lists")) + "\n"
 }
 
 /// Formats a number of things: `what` is their singular.

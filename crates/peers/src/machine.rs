@@ -8,7 +8,7 @@
 //! machines is the geometric mean of the factors of the three kinds, and the lowest and highest of
 //! them are its range.
 
-use crate::format::printable_json;
+use crate::format::json;
 use packetlane::bip324::{Keypair, Role};
 use packetlane::sha256d::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
@@ -97,8 +97,7 @@ impl Speed {
     /// Indented JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let text = serde_json::to_string_pretty(self);
-        printable_json(&text.expect("a speed is plain strings and numbers")) + "\n"
+        json(self)
     }
 
     /// Reads what [`Speed::to_json`] writes.

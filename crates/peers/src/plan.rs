@@ -25,7 +25,7 @@
 //! λ is the rate that explains the recorded wake-ups, times the ratio of planned to recorded
 //! messages.
 
-use crate::format::{plural, printable_json, time};
+use crate::format::{json, plural, time};
 use crate::machine::{Slowdown, Work};
 use crate::published;
 use crate::tally::{Messages, ONCE, Slot, SlotCost, Tally};
@@ -797,8 +797,7 @@ impl Plan {
     /// Indented JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let text = serde_json::to_string_pretty(self);
-        printable_json(&text.expect("a plan is plain strings, numbers and lists")) + "\n"
+        json(self)
     }
 }
 

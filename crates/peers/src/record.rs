@@ -176,6 +176,10 @@ impl BlockStep {
 /// Maximum length of a peer's user agent here, in characters. The protocol's limit is 256 bytes.
 pub const MAX_USER_AGENT: usize = 79;
 
+/// How many bytes of a peer's address probes see. Longer is only the name of a peer that was added by
+/// one.
+pub(crate) const PROBED_ADDRESS: usize = 79;
+
 /// What is known of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {

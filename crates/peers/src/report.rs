@@ -5,7 +5,7 @@ mod compare;
 mod days;
 mod rows;
 
-use crate::format::printable_json;
+use crate::format::json;
 use crate::hints::hints;
 use crate::published;
 use crate::row::PeerRow;
@@ -201,8 +201,7 @@ impl Report {
     /// As indented JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let text = serde_json::to_string_pretty(self);
-        printable_json(&text.expect("a report is plain strings, numbers and lists")) + "\n"
+        json(self)
     }
 }
 

@@ -4,7 +4,8 @@
 
 use crate::process::{Process, Thread, stolen_ns, used};
 use crate::record::{
-    Connection, ConnectionType, Event, MAX_USER_AGENT, Network, Record, Time, Transport,
+    Connection, ConnectionType, Event, MAX_USER_AGENT, Network, PROBED_ADDRESS, Record, Time,
+    Transport,
 };
 use crate::source::{Source, SourceError};
 use base64::Engine as _;
@@ -130,9 +131,6 @@ impl fmt::Display for Auth {
 
 /// How many polls in a row a node may leave unanswered.
 const MAX_UNANSWERED: u32 = 2;
-
-/// Probes see this many bytes of a longer address: of a peer that was added by name.
-const CUT_ADDRESS: usize = 79;
 
 /// The chains: default RPC port, and folder within the data folder.
 const CHAINS: [(u16, &str); 5] = [
@@ -428,19 +426,21 @@ impl Rpc {
         let request = format!(
             r#"{{"jsonrpc":"1.0","id":"packetlane","method":"disconnectnode","params":["",{peer}]}}"#
         );
-        match ask::<IgnoredAny>(&self.agent, &self.address, &self.auth, &request) {
-            Ok(_) => Ok(()),
-            Err(RpcError::NoAnswer { address, error }) if is_busy(&error) => {
-                Err(RpcError::NoAnswer { address, error })
+        let asked = ask::<IgnoredAny>(&self.agent, &self.address, &self.auth, &request);
+        asked.map(drop).map_err(|error| {
+            let is_uncertain = match &error {
+                RpcError::NoAnswer { error, .. } => {
+                    !matches!(**error, ureq::Error::StatusCode(BUSY))
+                }
+                RpcError::Malformed { .. } | RpcError::TooLong { .. } => true,
+                // The node says that it did not.
+                _ => false,
+            };
+            match is_uncertain {
+                true => RpcError::Asked(Box::new(error)),
+                false => error,
             }
-            Err(
-                error @ (RpcError::NoAnswer { .. }
-                | RpcError::Malformed { .. }
-                | RpcError::TooLong { .. }),
-            ) => Err(RpcError::Asked(Box::new(error))),
-            // The node says that it did not.
-            Err(error) => Err(error),
-        }
+        })
     }
 }
 
@@ -636,10 +636,6 @@ fn peers(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64
 
 /// The HTTP status if more requests wait than the node's `-rpcworkqueue` allows.
 const BUSY: u16 = 503;
-
-fn is_busy(error: &ureq::Error) -> bool {
-    matches!(error, ureq::Error::StatusCode(BUSY))
-}
 
 /// Sends a request and returns the answer's result, if it is not null.
 fn ask<T: DeserializeOwned>(
@@ -865,7 +861,7 @@ impl Source for Described {
             if let Event::Connected { peer, connection } = &mut record.event
                 && let Some(more) = known.get(peer)
             {
-                let is_cut = connection.address.len() >= CUT_ADDRESS;
+                let is_cut = connection.address.len() >= PROBED_ADDRESS;
                 if is_cut && more.address.starts_with(&connection.address) {
                     connection.address.clone_from(&more.address);
                 }

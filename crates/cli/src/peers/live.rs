@@ -262,7 +262,8 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         complain(format_args!("{text}"));
     })?;
     let Some(mut watched) = opened else {
-        return nothing_observed();
+        nothing_observed();
+        return Ok(());
     };
     let sort = watch.sort.unwrap_or(match watch.node.has_probes() {
         true => Sort::Cpu,
@@ -303,11 +304,13 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         nats.finish();
     }
     ended?;
-    match failed {
-        Some(error) => Err(error.into()),
-        None if tally.observed() < LEAST_SHOWN => nothing_observed(),
-        None => Ok(()),
+    if let Some(error) = failed {
+        return Err(error.into());
     }
+    if tally.observed() < LEAST_SHOWN {
+        nothing_observed();
+    }
+    Ok(())
 }
 
 /// The outputs of `peers watch`.
@@ -465,7 +468,7 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
         if is_new {
             let _ = std::fs::remove_dir(&recording.folder);
         }
-        return ended.and_then(|()| nothing_observed());
+        return ended.map(|()| nothing_observed());
     }
     // Before the probes are detached, which takes a while.
     let records = writer.finish()?;
@@ -478,9 +481,8 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
 }
 
 /// Says that the command has ended before anything was seen.
-fn nothing_observed() -> Result<(), Box<dyn Error>> {
+fn nothing_observed() {
     complain(format_args!("nothing was observed"));
-    Ok(())
 }
 
 /// A node under observation.

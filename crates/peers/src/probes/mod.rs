@@ -18,7 +18,8 @@ mod perf;
 use crate::block_messages::steps;
 use crate::process::{Process, Thread, stolen_ns, used};
 use crate::record::{
-    BlockStep, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
+    BlockStep, Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, PROBED_ADDRESS,
+    Record, Time,
 };
 use crate::source::{Source, SourceError};
 use binary::PlacesError;
@@ -71,7 +72,9 @@ const BLOCK_START_LEN: usize = 656;
 /// Size of their `struct connected_event`.
 const CONNECTED_LEN: usize = 24 + 3 * 8 + 32;
 /// Size of their `struct connection_event`.
-const CONNECTION_LEN: usize = 40 + 24 + 80 + 8 + VISITS_LEN;
+const CONNECTION_LEN: usize = 40 + 24 + ADDRESS_LEN + 8 + VISITS_LEN;
+/// Size of the address in it.
+const ADDRESS_LEN: usize = PROBED_ADDRESS + 1;
 
 /// Observes a node's peers with probes.
 #[derive(Debug)]
@@ -552,8 +555,8 @@ impl Known {
         events.into_iter().map(record).collect()
     }
 
-    /// Whether a message about a block is within [`MAX_ANNOUNCED_A_MINUTE`]. Only those that can name many hashes
-    /// are limited.
+    /// Whether a message about a block is within [`MAX_ANNOUNCED_A_MINUTE`]. Only those that can name
+    /// many hashes are limited.
     fn is_within_limit(&mut self, peer: i64, time: Time, step: BlockStep) -> bool {
         const MINUTE: Time = 60_000_000;
         if !matches!(step, BlockStep::Inv | BlockStep::Headers) {
@@ -641,7 +644,7 @@ impl Known {
             return Vec::new();
         };
         let connection = Connection {
-            address: fields.text(80),
+            address: fields.text(ADDRESS_LEN),
             kind,
             network: Network::from_number(network).filter(|_| has_network),
             transport: None,
